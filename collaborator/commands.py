@@ -15,7 +15,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from collaborator.standing.command import serve
+from fedfair.consent.inbox import study_folder
 from fedfair.errors import AbortedError, DataError, PrivacyError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LoggedEvent, LogLevel
@@ -36,6 +38,7 @@ from fedfair.policy.site_config import load_site_config
 from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.exit_status import ExitStatus, exit_status
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
+from fedfair.process.service_pipe import taken_passphrase
 from fedfair.process.stopping import as_service
 from fedfair.process.terminal import DEBUG_HELP, console, error_console, host_and_port
 from fedfair.results.document import Json
@@ -71,6 +74,15 @@ Approval = Annotated[
 ]
 Aggregator = Annotated[
     str | None, typer.Option("--aggregator", "-a", help="HOST:PORT of the aggregator, instead of the plan's.")
+]
+Study = Annotated[
+    str | None,
+    typer.Option("--study", help="A study in this site's inbox: its plan, approval and logs, not those of -p."),
+]
+ServicePipe = Annotated[
+    int | None,
+    # For `serve`, which starts this command; nothing that an operator types.
+    typer.Option("--service-pipe", hidden=True, help="Take the passphrase from this pipe, and end with it."),
 ]
 PassphraseFile = Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors.")]
@@ -132,12 +144,14 @@ def start(
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
     approval: Approval = None,
+    study: Study = None,
     aggregator: Aggregator = None,
     give_up_after: GiveUp = GIVE_UP_SECONDS,
     status: Status = None,
     status_certificate: StatusCertificate = None,
     status_key: StatusKey = None,
     passphrase_file: PassphraseFile = None,
+    service_pipe: ServicePipe = None,
     quiet: Quiet = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -147,21 +161,27 @@ def start(
 
     Several GPUs: torchrun --nproc-per-node 2 -m collaborator start ...; docs/how-to/gpu.md has the whole line.
     """
-    _warn_of_another(name, config)
+    passphrase = None if service_pipe is None else taken_passphrase(service_pipe)
+    if study is None:
+        _warn_of_another(name, config)
     from collaborator.preparation import find_site
     from fedfair.training.across_devices import asked_processes
+
+    place = _place_of(study, config, plan, approval)
 
     processes = asked_processes(os.environ)
     if processes is not None and processes.rank > 0:
         from collaborator.device_rank import compute_along
 
-        if not compute_along(find_site(name, config, plan, approval), processes):
+        if not compute_along(find_site(name, config, *place), processes):
             raise typer.Exit(ExitStatus.FAULT)
         return
-    place = asked_place(status, status_certificate, status_key)
+    shown_at = asked_place(status, status_certificate, status_key)
     choice, targets = LogChoice(log_format, log_level), track_targets(track)
-    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
-    _take_part(site, aggregator, give_up_after, choice, targets, quiet=quiet, place=place, processes=processes)
+    found = find_site(name, config, *place)
+    site = _unlocked(found, passphrase_file) if service_pipe is None else replace(found, passphrase=passphrase)
+    terms = TakingPart(aggregator, give_up_after, _logs(site, config), targets)
+    _take_part(site, terms, choice, quiet=quiet, place=shown_at, processes=processes)
 
 
 @app.command(cls=EnvironmentCommand)
@@ -170,6 +190,7 @@ def check(
     config: Config = DEFAULT_CONFIG,
     plan: PlanFile = DEFAULT_PLAN,
     approval: Approval = None,
+    study: Study = None,
     aggregator: Aggregator = None,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -178,8 +199,8 @@ def check(
     from collaborator.preflight import check_site
     from collaborator.preparation import find_site
 
-    site = _unlocked(find_site(name, config, plan, approval), passphrase_file)
-    items = check_site(site, partial(_address, site, aggregator), LOGS)
+    site = _unlocked(find_site(name, config, *_place_of(study, config, plan, approval)), passphrase_file)
+    items = check_site(site, partial(_address, site, aggregator), _logs(site, config))
     failed = [item for item in items if not item.passed]
     if as_json:
         console.print_json(json.dumps({"ok": not failed, "items": [_document(item) for item in items]}))
@@ -190,6 +211,9 @@ def check(
     if failed:
         # As a start would end, which meets the first of them.
         raise typer.Exit(failed[0].status)
+
+
+app.command(cls=EnvironmentCommand)(serve)
 
 
 @app.command()
@@ -314,12 +338,39 @@ def _unlocked(site: PreparedSite, passphrase_file: Path | None) -> PreparedSite:
     return replace(site, passphrase=own_passphrase(site.cert_folder, site.participant, passphrase_file))
 
 
+def _place_of(study: str | None, config: Path, plan: Path, approval: Path | None) -> tuple[Path, Path | None, str]:
+    """Return plan, approval and name of a study in the inbox; plan and approval as given where none is named."""
+    if study is None:
+        return plan, approval, ""
+    folder = study_folder(config.parent, study)
+    return folder.plan, folder.approval, folder.name
+
+
+def _logs(site: PreparedSite, config: Path) -> Path:
+    return study_folder(config.parent, site.study).logs if site.study else LOGS
+
+
+@dataclass(frozen=True, slots=True)
+class TakingPart:
+    """The options of a start that say with whom, for how long and where it is written down.
+
+    Attributes:
+        aggregator: HOST:PORT instead of the plan's; None for the plan's.
+        give_up_after: seconds without the aggregator.
+        logs: the folder of this site's logs.
+        targets: where the run is tracked.
+    """
+
+    aggregator: str | None
+    give_up_after: float | None
+    logs: Path
+    targets: tuple[TrackTarget, ...]
+
+
 def _take_part(
     site: PreparedSite,
-    aggregator: str | None,
-    give_up_after: float | None,
+    taking_part: TakingPart,
     choice: LogChoice,
-    targets: tuple[TrackTarget, ...],
     *,
     quiet: bool,
     place: StatusPlace | None,
@@ -333,7 +384,7 @@ def _take_part(
     from fedfair.policy.plan_check import PolicyError
 
     log = json_log(choice)
-    address, logs = _address(site, aggregator), LOGS
+    address, logs = _address(site, taking_part.aggregator), taking_part.logs
     try:
         keep_policy(site)
         masked = () if is_masked(site.plan) else (IN_THE_CLEAR,)
@@ -346,7 +397,7 @@ def _take_part(
     publish = _shown(choice, log, quiet=quiet)
     for line in () if ready.account is None else ready.account.forecast:
         publish(PrivacyForecast(line))
-    terms = ParticipationTerms(address, logs, give_up_after, targets)
+    terms = ParticipationTerms(address, logs, taking_part.give_up_after, taking_part.targets)
     worker = worker_of(ready, terms.logs, publish)
     if log is not None:
         log.run_id = worker.held.run_id

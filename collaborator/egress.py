@@ -32,7 +32,7 @@ class EgressRecord:
 
     def __init__(self, site: PreparedSite, plan_digest: bytes) -> None:
         owner = Ownership(site.federation, site.participant, site.participant, site.identity().signing_key)
-        head = Head(head_path(site.state, site.participant), site.egress, present_boot())
+        head = Head(head_path(site.state, site.writer), site.egress, present_boot())
         try:
             self._keeper = Keeper(site.egress, owner, format_digest(plan_digest), lambda: datetime.now(UTC), head)
         except BaseException:

@@ -85,6 +85,7 @@ class PreparedSite:
         ledger_file: where its releases are written down.
         history_file: where it remembers, over all plans, what it has helped to open.
         passphrase: of its encrypted keys; None where they are not encrypted.
+        study: the name of the study, of several that this site takes part in; empty where it has one plan.
     """
 
     plan: Plan
@@ -99,6 +100,12 @@ class PreparedSite:
     ledger_file: Path
     history_file: Path
     passphrase: bytes | None = field(default=None, repr=False)
+    study: str = ""
+
+    @property
+    def writer(self) -> str:
+        """Return the name under which this site's egress record is continued: each study has one of its own."""
+        return f"{self.participant}-{self.study}" if self.study else str(self.participant)
 
     @property
     def keeps_ledger(self) -> bool:
@@ -229,8 +236,17 @@ def keep_history(site: PreparedSite, binding: PlanBinding) -> None:
         raise PolicyError(site.participant, (broken,))
 
 
-def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Path | None) -> PreparedSite:
+def find_site(
+    name: str | None, config_file: Path, plan_file: Path, approval: Path | None, study: str = ""
+) -> PreparedSite:
     """Read the plan and the site's configuration, whatever its policy says of the plan.
+
+    Args:
+        name: of the site; None for the one in its file.
+        config_file: its `collaborator.yaml`.
+        plan_file: the plan.
+        approval: its approval; None for the place that its file or the usual one says.
+        study: of a federation that stands, which has an egress record of its own; empty for none.
 
     Raises:
         FedfairError: a file is unreadable or wrong, or the names do not fit.
@@ -247,7 +263,10 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
     workspace = workspace_of(plan_file)
     code = plan_code(plan.task.references, workspace, frozen=bool(config.policy.module_code))
     stated = approval or (None if config.approval is None else Path(config.approval))
-    record = None if config.egress is None else Path(config.egress)
+    usual = config_file.parent / "egress" / f"{participant}.jsonl"
+    record = usual if config.egress is None else Path(config.egress)
+    if study:
+        record = record.with_name(f"{record.stem}-{study}{record.suffix}")
     return PreparedSite(
         plan,
         config,
@@ -257,9 +276,10 @@ def find_site(name: str | None, config_file: Path, plan_file: Path, approval: Pa
         code,
         stated or config_file.parent / "approvals" / f"{participant}.json",
         config_file.parent / "state",
-        record or config_file.parent / "egress" / f"{participant}.jsonl",
+        record,
         config_file.parent / "ledger.sqlite" if config.ledger is None else Path(config.ledger),
         history_file(config_file.parent, config, participant),
+        study=study,
     )
 
 

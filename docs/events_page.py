@@ -8,7 +8,7 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 
-from fedfair.news import run, site, sums, tracker
+from fedfair.news import run, site, standing, sums, tracker
 from fedfair.news.event import News, event_name
 
 INTRODUCTION = """# Events of the JSON log
@@ -58,6 +58,7 @@ def page() -> str:
         INTRODUCTION,
         _section("Of the aggregator", AT_AGGREGATOR),
         _section("Of a site", AT_SITE),
+        _section("Of a site that stands", STANDING),
         _others(),
     ]
     return "\n".join(parts)
@@ -76,7 +77,7 @@ def kinds(*modules: types.ModuleType) -> tuple[type[News], ...]:
     )
 
 
-AT_AGGREGATOR, AT_SITE = kinds(run, sums, tracker), kinds(site, tracker)
+AT_AGGREGATOR, AT_SITE, STANDING = kinds(run, sums, tracker), kinds(site, tracker), kinds(standing)
 
 
 def _section(title: str, kinds_told: tuple[type[News], ...]) -> str:

@@ -417,8 +417,7 @@ OVERRIDING = {"fedfair/process/terminal.py": {"on_broken_pipe"}, "fedfair/fairne
 """What a library calls by its name."""
 
 FOR_STANDING_SITES = {
-    "fedfair/consent/approvers.py": {"load_approvers"},
-    "fedfair/consent/inbox.py": {"write_decision", "study_folder", "write_status"},
+    "fedfair/consent/inbox.py": {"write_decision"},
 }
 """What the service of a site and its commands use."""
 

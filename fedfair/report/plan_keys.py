@@ -13,6 +13,7 @@ from typing import cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedfair.consent import approvers
 from fedfair.plan import (
     algorithms,
     initial,
@@ -25,7 +26,7 @@ from fedfair.plan import (
     task,
 )
 from fedfair.plan.meanings import meanings
-from fedfair.policy import site_config, site_format, site_sql
+from fedfair.policy import site_config, site_format, site_settings, site_sql
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
@@ -89,7 +90,13 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("collaborator.yaml: data.sql", site_sql.SqlSection),
     ("collaborator.yaml: network", site_config.NetworkSection),
     ("collaborator.yaml: policy", site_config.SitePolicy),
+    ("policy.all_plans", site_config.AllPlansSection),
     ("collaborator.yaml: budget", site_config.BudgetSection),
+    ("site.yaml", site_settings.SiteSettings),
+    ("site.yaml: hours", site_settings.HoursSection),
+    ("site.yaml: disk", site_settings.DiskSection),
+    ("approvers.yaml", approvers.ApproversSection),
+    ("approvers.yaml: people", approvers.PersonSection),
 )
 
 

@@ -1,0 +1,311 @@
+"""The standing service of a site: follows the record, carries out the schedule, watches what it has started.
+
+Three loops share one event: whoever learns something sets it, and the steps are decided anew from all facts. A
+step that fails is said and tried again; it stops no other one. Decisions of people are files that other commands
+write, so the folder is looked at every `LOOK_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from collaborator.standing.fetching import UnfitStudyError, fetch_study, unpack_study
+from collaborator.standing.processes import StudyPlace, StudyProcesses
+from collaborator.standing.schedule import StepKind, StudyFacts, StudyStep, after_failure, next_steps
+from collaborator.standing.site import StandingSite, facts_of, note_status, phase_of, tidy
+from fedfair.consent.approvers import Approvers
+from fedfair.consortium import acts
+from fedfair.consortium.faults import ConsortiumError
+from fedfair.consortium.record import parse_entry
+from fedfair.consortium.studies import ConsortiumStudy
+from fedfair.errors import FedfairError, UnreachableError
+from fedfair.news import standing as news
+from fedfair.news.event import News
+from fedfair.plan.approval import approve
+from fedfair.policy.proxy import choose_route
+from fedfair.process.stopping import stopping
+from fedfair.store.atomic_file import replace_file
+from fedfair.store.disk import writing
+from fedfair.version import __version__, installed_version
+from fedfair.wire.calling import Address
+from fedfair.wire.hub_client import HubClient, HubRefusalError
+
+LOOK_SECONDS: Final = 2.0
+"""Between two looks at the inbox: how long a withdrawal may take to have its effect."""
+WAIT_SECONDS: Final = 50
+"""How long the hub waits for news before it answers that there are none."""
+MOST_SECONDS: Final = 60.0
+"""The longest time between two calls to a hub that does not answer."""
+MEASURE_SECONDS: Final = 300.0
+"""Between two looks at how much the disk holds, and which version is installed."""
+
+_DONE_WORDS = {StepKind.APPROVE: "approved", StepKind.REFUSE: "refused", StepKind.WITHDRAW: "withdrawn"}
+_KINDS = {
+    StepKind.APPROVE: acts.ActKind.APPROVED,
+    StepKind.REFUSE: acts.ActKind.REFUSED,
+    StepKind.WITHDRAW: acts.ActKind.WITHDRAWN,
+}
+
+
+class StandingService:
+    """The service of one site.
+
+    Args:
+        site: its files.
+        publish: takes the news.
+        interpreter: the Python that studies run in.
+        hub: HOST and port of the hub; None for what the members' list says.
+
+    Attributes:
+        changed: set by whoever learns something.
+        is_outdated: whether fedfair was upgraded while it ran, and nothing of it runs any more.
+    """
+
+    def __init__(
+        self,
+        site: StandingSite,
+        publish: Callable[[News], None],
+        interpreter: str = sys.executable,
+        hub: tuple[str, int] | None = None,
+    ) -> None:
+        self._site, self._publish, self._hub = site, publish, hub
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fetching = False
+        self._used, self._measured, self._upgraded = 0.0, -MEASURE_SECONDS, False
+        self.changed = asyncio.Event()
+        self.is_outdated = False
+        self._processes = StudyProcesses(site, publish, self.changed.set, interpreter)
+
+    async def run(self) -> None:
+        """Serve until the operator stops it; every process that it has started ends before it returns.
+
+        It ends by itself where fedfair was upgraded and no study runs: `is_outdated`.
+
+        Raises:
+            ConsortiumError: the hub shows another past, or leaves out what it has acknowledged.
+        """
+        stopped = asyncio.Event()
+
+        def stop(_: str) -> None:
+            stopped.set()
+
+        self._publish(news.ServiceStarted(self._site.name, str(self._address()), self._site.known.record.number))
+        with stopping(stop):
+            async with (
+                HubClient(self._address(), self._site.identity) as following,
+                HubClient(self._address(), self._site.identity) as asking,
+            ):
+                loops = [self._follow(following), self._decide(asking), self._look()]
+                running = [asyncio.create_task(loop) for loop in loops]
+                waiting = asyncio.create_task(stopped.wait())
+                try:
+                    await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (*running, waiting, *self._tasks):
+                        task.cancel()
+                    await asyncio.gather(*running, waiting, *self._tasks, return_exceptions=True)
+                    await self._processes.end_all()
+        for task in running:
+            if not task.cancelled() and (fault := task.exception()) is not None:
+                raise fault
+
+    def _address(self) -> Address:
+        consortium = self._site.known.record.consortium
+        host, port = self._hub or (consortium.host, consortium.port)
+        return Address(host, port, choose_route(host, port, self._site.config.network.proxy, os.environ))
+
+    # -------------------------------------------------------------- the three loops
+
+    async def _follow(self, client: HubClient) -> None:
+        """Follow the record for ever; a hub that does not answer is asked again, later and later."""
+        failures = 0
+        while True:
+            known = self._site.known
+            try:
+                entries = await client.acts(known.record.number, WAIT_SECONDS)
+                failures = 0
+            except ConsortiumError:
+                raise
+            except FedfairError as fault:
+                failures += 1
+                seconds = (after_failure(failures, _now()) - _now()).total_seconds()
+                if failures in (1, 5) or failures % 20 == 0:
+                    self._publish(news.HubUnreachable(fault.message, seconds))
+                await asyncio.sleep(min(seconds, MOST_SECONDS))
+                continue
+            if entries:
+                known.extend(entries)
+                newest = acts.parse_act(_act_of(entries[-1]))
+                self._publish(news.RecordExtended(known.record.number, _words(newest)))
+                self.changed.set()
+
+    async def _look(self) -> None:
+        """Have everything looked at again after a while: people decide in files."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.changed.set()
+
+    async def _decide(self, client: HubClient) -> None:
+        while True:
+            await self.changed.wait()
+            self.changed.clear()
+            try:
+                facts = self._facts()
+                settings = self._site.settings()
+                has_room = self._used_gib() < settings.disk.limit_gib
+                steps = next_steps(facts.values(), settings, _now().astimezone(), has_room=has_room)
+                for step in steps:
+                    await self._carry_out(step, client)
+                facts = self._facts()
+                self._note(facts)
+                if self._upgraded and not any(known.running for known in facts.values()):
+                    self.is_outdated = True
+                    return
+            except (FedfairError, OSError) as fault:
+                self._failed("a look at the studies", fault)
+
+    # -------------------------------------------------------------- facts
+
+    def _facts(self) -> dict[str, StudyFacts]:
+        approvers = self._site.approvers()
+        found = {}
+        for name, study in self._site.studies().items():
+            place = self._processes.place(name)
+            facts = facts_of(self._site, study, approvers, is_unfit=bool(place.unfit))
+            running, resumes = self._processes.running(name), place.resumes
+            found[name] = replace(
+                facts, running=running, resumes=resumes, gave_way=place.gave_way, is_done=place.is_done
+            )
+            self._tell_ignored(study, approvers, place)
+        return found
+
+    def _tell_ignored(self, study: ConsortiumStudy, approvers: Approvers, place: StudyPlace) -> None:
+        _, faults = self._site.consent(study, approvers)
+        for fault in faults:
+            if (fault.name, fault.words) not in place.ignored:
+                place.ignored.add((fault.name, fault.words))
+                self._publish(news.DecisionIgnored(study.name, fault.name, fault.words))
+
+    def _note(self, facts: dict[str, StudyFacts]) -> None:
+        for name, study in self._site.studies().items():
+            place = self._processes.place(name)
+            note_status(
+                self._site.study_folder(name), *phase_of(study, facts[name], place.unfit or place.words), _now()
+            )
+
+    def _used_gib(self) -> float:
+        now = asyncio.get_running_loop().time()
+        if now - self._measured >= MEASURE_SECONDS:
+            self._used, self._measured = self._site.used_gib(), now
+            self._upgraded = installed_version() != __version__
+        return self._used
+
+    # -------------------------------------------------------------- steps
+
+    async def _carry_out(self, step: StudyStep, client: HubClient) -> None:
+        """Do one step; what goes wrong with it is said and stops no other."""
+        study = self._site.studies()[step.study]
+        try:
+            match step.act:
+                case StepKind.FETCH:
+                    self._begin_fetch(study)
+                case StepKind.APPROVE | StepKind.REFUSE | StepKind.WITHDRAW:
+                    await self._say(step.act, study, client)
+                case StepKind.START:
+                    await self._processes.start(step, str(self._address()))
+                case StepKind.STOP:
+                    self._processes.stop(step)
+                case StepKind.TIDY:
+                    words = tidy(self._site.study_folder(study.name), approved=self._site.name in study.approved)
+                    self._measured -= MEASURE_SECONDS
+                    self._publish(news.DiskTidied(study.name, words))
+        except (FedfairError, OSError) as fault:
+            self._failed(f"{step.act.value} {step.study}", fault)
+
+    def _failed(self, what: str, fault: FedfairError | OSError) -> None:
+        words = fault.message if isinstance(fault, FedfairError) else f"{fault.strerror} {fault.filename or ''}"
+        if isinstance(fault, UnreachableError):
+            return  # the loop that follows the record says so
+        self._publish(news.ServiceFault(what, words))
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _begin_fetch(self, study: ConsortiumStudy) -> None:
+        """Fetch one archive at a time, beside everything else."""
+        if not self._fetching:
+            self._fetching = True
+            self._begin(self._fetch(study))
+
+    async def _fetch(self, study: ConsortiumStudy) -> None:
+        act, folder = study.submitted, self._site.study_folder(study.name)
+        try:
+            async with HubClient(self._address(), self._site.identity) as client:
+                most = self._site.settings().disk.archive_mib
+                await fetch_study(client, act, self._site.known.act(study.number), folder, most)
+            await asyncio.to_thread(unpack_study, act, folder, self._site.name)
+            self._measured -= MEASURE_SECONDS
+            self._publish(news.StudyArrived(study.name, act.by))
+        except UnfitStudyError as fault:
+            self._processes.place(study.name).unfit = fault.message
+            self._publish(news.StudyUnfit(study.name, fault.message))
+        except (FedfairError, OSError) as fault:
+            self._failed(f"fetch {study.name}", fault)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._fetching = False
+            self.changed.set()
+
+    async def _say(self, act: StepKind, study: ConsortiumStudy, client: HubClient) -> None:
+        """Tell the hub what this site's people have decided, without their names; the approval is the site's."""
+        site, digest = self._site, study.submitted.plan_digest
+        identity, folder = site.identity(), site.study_folder(study.name)
+        at, payload = _now().isoformat(timespec="seconds"), b""
+        if act is StepKind.APPROVE:
+            if not folder.approval.exists():
+                federation = study.submitted.federation
+                made = approve(digest, federation, site.name, identity.signing_key, approved_at=at)
+                with writing(folder.approval):
+                    replace_file(folder.approval, [made])
+            payload = folder.approval.read_bytes()
+        elif folder.approval.exists():
+            # Nobody at this site starts the study by hand any more.
+            folder.approval.replace(folder.approval.with_name("approval.withdrawn.json"))
+        said = acts.Act(
+            _KINDS[act],
+            study.submitted.federation,
+            site.name,
+            at,
+            site.known.record.head,
+            study.name,
+            digest,
+            words=self._processes.place(study.name).unfit if act is StepKind.REFUSE else "",
+            payload=payload,
+        )
+        try:
+            site.known.acknowledge(await client.post(acts.sign_act(said, identity.signing_key)))
+        except HubRefusalError as fault:
+            # Another act came in between: the record says what is true now.
+            self._publish(news.ServiceFault(f"{act.value} {study.name}", fault.message))
+            return
+        self._publish(news.StudyDecided(study.name, _DONE_WORDS[act]))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _act_of(entry: bytes) -> bytes:
+    return parse_entry(entry).act_bytes
+
+
+def _words(act: acts.Act) -> str:
+    return f"{act.by}: {act.kind.value} {act.study}".strip()
