@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -66,12 +67,11 @@ def simulate_command(
 ) -> None:
     """Simulate the plan on one machine or a cluster, with the draws, sums and model of a deployment."""
     choice = LogChoice(log_format, log_level)
-    log, targets = json_log(choice), track_targets(track)
-    plan = load_plan(plan_file)
+    log, targets, plan = json_log(choice), track_targets(track), load_plan(plan_file)
     _check_places(output, model_file, save_folder)
     if not trains(plan):
-        _check_options(engine, beside, model_file, save_folder)
-        _count(plan, plan_file, output, as_json=as_json, quiet=quiet or choice.is_json)
+        given = {"--engine": engine != "auto", "--beside": beside, "--model": model_file, "--save": save_folder}
+        _count(plan, plan_file, output, given, as_json=as_json, quiet=quiet or choice.is_json)
         return
     chosen_engine(plan, engine)
     cluster = _cluster(engine, workers, address)
@@ -102,16 +102,12 @@ def _tell_ended(outcome: SimulationOutcome, seen: SimulationWatch) -> None:
         tell(words, "yellow")
 
 
-def _check_options(engine: Engine, beside: str | None, model_file: Path | None, save_folder: Path | None) -> None:
-    """Refuse options that mean nothing where no model is trained."""
-    given = {"--engine": engine != "auto", "--beside": beside, "--model": model_file, "--save": save_folder}
-    for name, value in given.items():
-        if value:
-            raise PlanError(f"{name} is for a model, and this plan asks for statistics", f"omit {name}")
-
-
-def _count(plan: Plan, plan_file: Path, output: Path | None, *, as_json: bool, quiet: bool) -> None:
-    """Simulate a plan of statistics, and show its table."""
+def _count(
+    plan: Plan, plan_file: Path, output: Path | None, given: Mapping[str, object], *, as_json: bool, quiet: bool
+) -> None:
+    """Simulate a plan of statistics, and show its table; refuse options that mean nothing without a model."""
+    for name in (name for name, value in given.items() if value):
+        raise PlanError(f"{name} is for a model, and this plan asks for statistics", f"omit {name}")
     from fedfair.plan.loading import workspace_of
     from fedfair.report.statistics_section import statistics_table
     from fedfair.simulation.statistics import simulate_statistics
