@@ -37,6 +37,7 @@ _GROUPS = {
     "plan": "Check, show and approve the plan, and enroll its members' keys.",
     "aggregator": "Run the aggregator, which sums what the collaborators send and sees nobody's data.",
     "collaborator": "Run this site's collaborator. Its data stay here.",
+    "inbox": "Show the studies proposed to this site, and approve, refuse or withdraw them with a person's key.",
     "data": "Check this site's own records. Nothing leaves the site.",
     "certificate": "Sign or verify a certificate of what an evaluation proves about every sizeable group.",
     "audit": "Show what left a site, and verify the record of it.",

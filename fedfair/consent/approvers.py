@@ -21,7 +21,7 @@ from typing import Annotated
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import Field
 
-from fedfair.errors import ApprovalError, FedfairError
+from fedfair.errors import ApprovalError, FedfairError, PlanError
 from fedfair.plan import fields
 from fedfair.plan.public_keys import parse_public_key
 from fedfair.plan.validation_messages import validated
@@ -141,6 +141,11 @@ def load_approvers(path: Path) -> Approvers:
     Raises:
         PlanError: the file cannot be read or breaks the schema; the message tells all faults with their lines.
     """
+    if not path.exists():
+        raise PlanError(
+            f"{path} is missing: it names who decides about studies here, and how many must approve",
+            "write needed: and people: into it; `fedfair inbox person NAME` makes a key and prints its line",
+        )
     section = validated(ApproversSection, read_document(path))
     people = {
         name: Person(name, Ed25519PublicKey.from_public_bytes(parse_public_key(person.key)), person.words)
