@@ -58,7 +58,8 @@ def untuned(names: Sequence[str] = NAMES, **sections: Section) -> Values:
 
 def over(values: Mapping[str, Section], **sections: Section) -> Values:
     """Return the values of a plan in which each key of these sections has replaced the one that was there."""
-    return {name: {**values.get(name, {}), **sections.get(name, {})} for name in {**values, **sections}}
+    held = {name: keys for name, keys in values.items() if keys is not None}  # a dumped plan of no statistics
+    return {name: {**held.get(name, {}), **sections.get(name, {})} for name in {**held, **sections}}
 
 
 def parsed(names: Sequence[str] = NAMES, **sections: Section) -> Plan:

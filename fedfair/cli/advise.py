@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.cli.interrupts import interrupts_deferred
 from fedfair.errors import DataError, PlanError
+from fedfair.plan.deployment import check_trains
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, say, tell
 from fedfair.store.atomic_file import write_whole
@@ -74,7 +75,7 @@ def advise_command(
     if plan_file is not None and plan_option is not None:
         raise typer.BadParameter(f"{plan_file} and {plan_option} are two plans: name one", param_hint="--plan")
     place = plan_file or plan_option or PLAN_PLACE
-    plan = load_plan(place)
+    plan = check_trains(load_plan(place))
     grid_sizes = _shares(sizes, "--sizes", "above 0 and below 1", zero=False)
     grid_tradeoffs = _shares(tradeoffs, "--tradeoffs", "from 0 to below 1", zero=True)
     if len(grid_sizes or ()) * len(grid_tradeoffs or ()) > MAX_SETTINGS:

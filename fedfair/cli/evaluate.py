@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from fedfair.plan.deployment import refuse_records_of_sites
+from fedfair.plan.deployment import check_trains, refuse_records_of_sites
 from fedfair.plan.derived import evaluates_exactly
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.process.terminal import console, error_console, say, tell
@@ -35,7 +35,7 @@ def evaluate_command(
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show neither progress nor table."),
 ) -> None:
     """Evaluate a saved model on this machine."""
-    plan = load_plan(plan_file)
+    plan = check_trains(load_plan(plan_file))
     if not model_file.is_file():
         raise typer.BadParameter(f"there is no model {model_file}", param_hint="--model")
     if output is not None:

@@ -13,6 +13,7 @@ import typer
 
 from fedfair.cli.points_bar import points_bar
 from fedfair.errors import FedfairError
+from fedfair.plan.deployment import check_trains
 from fedfair.plan.loading import plan_document, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
@@ -70,7 +71,7 @@ def sweep_command(
     The folder keeps finished points. The same command resumes a stopped or killed sweep.
     """
     document = plan_document(plan_file)
-    base = validated(Plan, document)
+    base = check_trains(validated(Plan, document))
     axes = parse_grid(grid)
     points = points_of(document, axes)
     compared = [axis for axis in axes if axis.name != SEED]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import check_deployable
+from fedfair.plan.derived import trains
 from fedfair.plan.known_groups import group_obstacles
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource
@@ -34,6 +35,20 @@ def check_deployment(plan: Plan) -> None:
             f"federation.collaborators: {count} sites cannot connect to one aggregator, but {MAX_CONNECTED} can",
             "run it with `fedfair simulate`, or name fewer collaborators",
         )
+
+
+def check_trains(plan: Plan) -> Plan:
+    """Return a plan that trains a model.
+
+    Raises:
+        PlanError: it asks for statistics of columns.
+    """
+    if trains(plan):
+        return plan
+    raise PlanError(
+        "this plan asks for statistics of columns and trains no model",
+        "run it with `fedfair simulate` or `fedfair aggregator start`, or name a plan that trains one",
+    )
 
 
 def refuse_records_of_sites(plan: Plan, root: Path) -> None:

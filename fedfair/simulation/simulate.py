@@ -25,6 +25,7 @@ from fedfair.errors import LocalProtocolError, PlanError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.deployment import check_trains
 from fedfair.plan.derived import (
     given_references,
     is_noised,
@@ -32,7 +33,6 @@ from fedfair.plan.derived import (
     measures_excess,
     rounds_before,
     sites_remember,
-    trains,
 )
 from fedfair.plan.digest import format_digest
 from fedfair.plan.feature_schema import FeatureSchema
@@ -291,10 +291,7 @@ def _unread(
 
 def _check_continues(plan: Plan) -> None:
     """Refuse statistics, and to continue a run where more than its state counts: what sites keep or released."""
-    if not trains(plan):
-        raise PlanError(
-            "this plan asks for statistics and trains nothing", "run `fedfair simulate` in its workspace"
-        )
+    check_trains(plan)
     if rounds_before(plan) and (sites_remember(plan) or is_noised(plan)):
         kept = "the noise that was released" if is_noised(plan) else "what every site keeps of earlier rounds"
         raise PlanError(

@@ -189,7 +189,8 @@ def data_profile(task: TaskSection, splits: Splits, columns: tuple[ColumnProfile
         columns: what was counted where the values were still known.
     """
     parts, classes, labels = splits.parts, splits.train.schema.classes, dict[str, int]()
-    if classes and splits.train.labels.ndim == 1:
+    is_answered = not isinstance(task.data, CsvSource) or bool(task.data.csv.answer_columns)
+    if classes and is_answered and splits.train.labels.ndim == 1:
         counts = sum(np.bincount(part.labels, minlength=classes) for part in parts.values())
         labels = dict(zip(_class_names(task, classes), np.asarray(counts).tolist(), strict=True))
     return DataProfile({name: len(part) for name, part in parts.items()}, columns, labels)

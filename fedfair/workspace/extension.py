@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.errors import PlanError
+from fedfair.plan.deployment import check_trains
 from fedfair.plan.derived import earlier_plans, returns_tail
 from fedfair.plan.digest import format_digest
 from fedfair.plan.initial import ContinuedSection, InitialSection
@@ -88,7 +89,7 @@ def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: i
     Raises:
         PlanError: the run is not finished, or the plan cannot be changed by a command.
     """
-    plan = load_plan(plan_file)
+    plan = check_trains(load_plan(plan_file))
     check_not_by_hand(plan_file)
     if not 1 <= rounds <= MAX_ROUNDS - plan.training.rounds:
         raise PlanError(

@@ -203,7 +203,7 @@ def test_a_site_that_is_behind_others_in_its_ledger_goes_on_but_for_a_damaged_no
 def test_an_entry_of_a_kind_that_this_version_does_not_know_is_refused(path: Path) -> None:
     written(path, [entry()])
     altered(path, "UPDATE entry SET kind = 'laplace'")
-    with pytest.raises(PrivacyError, match="'laplace', this version knows gaussian, skellam, unprotected"):
+    with pytest.raises(PrivacyError, match="'laplace', this version knows gaussian, shared, skellam, unprotected"):
         Ledger(path).look()
     altered(path, "UPDATE entry SET kind = 'gaussian'")
     no_object = "UPDATE entry SET parameters = '[1]'"

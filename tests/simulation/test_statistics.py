@@ -96,8 +96,18 @@ def test_options_of_models_are_refused(tmp_path: Path, option: list[str]) -> Non
 
 def test_training_refuses_a_plan_of_statistics(tmp_path: Path) -> None:
     write_tables(tmp_path)
-    with pytest.raises(PlanError, match="asks for statistics and trains nothing"):
+    with pytest.raises(PlanError, match="asks for statistics of columns and trains no model"):
         simulate(load_plan(written(tmp_path, stated())), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", [["plan", "advise"], ["evaluate", "--model", "m"], ["sweep", "--grid", "training.rounds=1,2"]]
+)
+def test_commands_about_models_refuse_a_plan_of_statistics(tmp_path: Path, command: list[str]) -> None:
+    file = written(tmp_path, stated())
+    told = CliRunner().invoke(app, [*command, "-p", str(file), "-o", str(tmp_path / "out")])
+    assert isinstance(told.exception, PlanError), told.output
+    assert "asks for statistics of columns and trains no model" in told.exception.message
 
 
 def test_the_template_is_simulated_as_it_is_written(tmp_path: Path) -> None:
