@@ -23,11 +23,15 @@ ASKED: Mapping[str, object] = {
 
 
 def stated(
-    *, names: tuple[str, ...] = NAMES, table: Mapping[str, object] | None = None, **statistics: object
+    *,
+    names: tuple[str, ...] = NAMES,
+    table: Mapping[str, object] | None = None,
+    fewest: int | None = None,
+    **statistics: object,
 ) -> dict[str, object]:
     """Return a plan of statistics as its file states it; `statistics` lie over the usual ones."""
     return {
-        "federation": {"name": "wards", "collaborators": list(names)},
+        "federation": {"name": "wards", "collaborators": list(names), "min_collaborators": fewest},
         "task": {"data": {"csv": {**TABLE, **(table or {})}}},
         "statistics": {"columns": dict(ASKED), "epsilon": 1.0, **statistics},
     }

@@ -1,5 +1,6 @@
 """Statistics over real sockets: one masked sum and the end, what a ledger holds, and who refuses."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import yaml
 
 from collaborator.ledger import Ledger, witness_of
 from collaborator.preparation import PreparedSite, make_ready
+from fedfair.aggregation.column_statistics import statistics_noise
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import PrivacyError
 from fedfair.plan.loading import load_plan
@@ -20,7 +22,7 @@ from fedfair.statistics.table import Purpose
 from tests.interop.federation_kit import Federation, metrics, play, states_agree
 from tests.interop.processes import Started, ended
 from tests.site_reading import read_site
-from tests.statistics_plans import NAMES, stated, write_tables
+from tests.statistics_plans import NAMES, RECORDS, stated, write_tables
 
 BUDGET = {"epsilon": 1.2, "delta": 1e-5}
 """Two sums of epsilon 1 cost 1.45 together."""
@@ -74,6 +76,50 @@ def test_under_noise_each_ledger_has_one_line_and_a_second_study_of_the_records_
     with pytest.raises(PrivacyError, match="the budget of this site allows no further statistics release"):
         make_ready(site(again, "clinic-a"))
     assert ledger(workspace.folder, "clinic-a") == held["clinic-a"]
+
+
+def test_a_sum_without_one_site_has_the_noise_that_three_add_which_is_as_much_as_was_promised(
+    tmp_path: Path,
+) -> None:
+    workspace = federation(tmp_path, fewest=3)
+
+    async def three(playing: Federation) -> None:
+        sites = [asyncio.create_task(playing.take_part(name)) for name in NAMES[:3]]
+        await playing.begin_with(*NAMES[:3])
+        await asyncio.gather(*sites)
+
+    assert play(workspace, three).state.value == "finished"
+    found, noise = read_result(workspace.result).statistics, statistics_noise(load_plan(workspace.plan))
+    assert found is not None
+    assert noise is not None
+    assert (found.honest_shares, found.noise_deviation) == (3, noise.deviation(3))
+    assert [len(ledger(tmp_path, name)) for name in NAMES[:3]] == [1, 1, 1]
+
+
+def test_a_run_that_is_begun_anew_draws_other_noise_and_is_charged_again(tmp_path: Path) -> None:
+    workspace = federation(tmp_path, {"epsilon": 4.0, "delta": 1e-5})
+    told = []
+    for fresh in (False, True):
+        assert play(workspace, Federation.everybody, fresh=fresh).state.value == "finished"
+        told.append(read_result(workspace.result).statistics)
+    assert told[0] != told[1]
+    assert [len(ledger(tmp_path, name)) for name in NAMES] == [2] * len(NAMES)
+
+
+def test_a_site_of_too_few_records_adds_its_noise_and_nothing_else_and_is_charged_nothing(tmp_path: Path) -> None:
+    workspace = federation(tmp_path)
+    few = tmp_path / "clinic-b.csv"
+    few.write_text("\n".join(few.read_text().splitlines()[:6]) + "\n")
+    over(tmp_path / "clinic-b.yaml", policy={"min_records": 20, "reveals": ["column-statistics"]})
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    found = read_result(workspace.result).statistics
+    assert found is not None
+    records = next(row for row in found.rows if row.statistic == "records")
+    assert records.value is not None
+    assert records.error is not None
+    assert abs(records.value - 3 * RECORDS) < 6 * records.error
+    assert found.noise_deviation == records.error
+    assert not (tmp_path / "state" / "clinic-b.ledger.sqlite").exists() or not ledger(tmp_path, "clinic-b")
 
 
 def test_a_site_without_a_budget_answers_no_statistics_under_noise(tmp_path: Path) -> None:
