@@ -25,6 +25,7 @@ from fedfair.news.log import LogChoice, LogFormat, LogFormatOption, LogLevelOpti
 from fedfair.news.processors import Processor, StatusKeeper, in_turn, text_lines
 from fedfair.news.progress_pipe import ProgressPipe
 from fedfair.news.run import StatusServed
+from fedfair.plan.derived import trains
 from fedfair.plan.digest import format_digest
 from fedfair.process.environment import EnvironmentCommand
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
@@ -230,7 +231,8 @@ def _carry(
 def _finished_before(run: Run) -> Ending | None:
     if run.training_run.next_sum() is not None or unnotified(run):
         return None
-    words = f"all {run.plan.training.rounds} rounds were done before; nothing was repeated"
+    words = f"all {run.plan.training.rounds} rounds" if trains(run.plan) else "the statistics"
+    words = f"{words} were done before; nothing was repeated"
     return Ending(EndState.FINISHED, ExitReason.FINISHED, words)
 
 

@@ -25,6 +25,7 @@ from typing import TypeAlias
 from fedfair.aggregation.requests import GlobalModel
 from fedfair.errors import DataError
 from fedfair.news.site import RunFileUnwritten
+from fedfair.plan.derived import trains
 from fedfair.results.document import to_text
 from fedfair.results.outcome import EndState, RunSubject, run_outcome
 from fedfair.run.kept_file import KeptFile, kept_beside, write_kept
@@ -104,9 +105,10 @@ class RunFolder:
     ) -> RunFileUnwritten | None:
         """Write what is due; a file that fails does not keep the others from being tried."""
         best, layout, digest = self._best, self._subject.layout, self._subject.plan_digest
-        models = {} if best is None else {BEST: best}
-        models[LAST] = saved_of(training_run, "present", digest), kept
-        if state is EndState.FINISHED:
+        models, has_model = {} if best is None else {BEST: best}, trains(self._subject.plan)
+        if has_model:
+            models[LAST] = saved_of(training_run, "present", digest), kept
+        if has_model and state is EndState.FINISHED:
             models[TRAINED] = saved_of(training_run, "trained", digest), kept
         due: dict[Path, Callable[[], None]] = {
             self._save / name: partial(save_model, self._save / name, layout, model, self._origin)

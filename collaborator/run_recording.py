@@ -40,6 +40,7 @@ from fedfair.news.site import (
     SurveyFaultFound,
     ValuesOmitted,
 )
+from fedfair.plan.derived import trains
 from fedfair.process.log_lines import log_line
 from fedfair.results.outcome import EndState, RunSubject
 from fedfair.results.site_figures import AggregateFigures, LocalLosses, SiteFigures, SplitFigures, site_figures
@@ -277,7 +278,7 @@ class RunRecording:
         which = replica.training_run.which
         if finished:
             self._report_returned(replica)
-            if which is not None:
+            if which is not None and trains(self._subject.plan):
                 self._notices.append(ModelReturned(which.words))
         else:
             self._notices.append(LastSumsMissed(int(replica.state.rounds_done)))

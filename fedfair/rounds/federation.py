@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import ParticipantId, SumNumber
-from fedfair.plan.derived import quorum
+from fedfair.plan.derived import quorum, trains
 from fedfair.rounds.cohort_selection import CohortSelection
 from fedfair.rounds.continued import Continued, Seen
 from fedfair.rounds.deadlines import Deadlines
@@ -119,6 +119,7 @@ class Federation:
             LostSums(training_run, following, protection, federation.max_attempts, unfinished),
             protection,
             SumNumber(last_sum_number),
+            trains=trains(plan),
         )
         self._summing = Summing(run, least, make_sum, lambda: self._gathering)
         self._gathering = Gathering(run, continued, self._summing.open)

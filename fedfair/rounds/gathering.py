@@ -49,7 +49,7 @@ class Gathering:
         if self._run.training_run.next_sum() is None:
             yield from self._run.finish()
             return
-        if self._continued is None:
+        if self._continued is None and self._run.trains:
             yield Checkpoint(CheckpointKind.INITIAL)
         self._run.lost.take_up()
         yield from self._wait()

@@ -48,6 +48,7 @@ class RunUnderWay:
         sum_number: the number of the sum that is open, or of the last one.
         sum: the sum that is open; None for none.
         phase: where the run stands.
+        trains: whether there is a model to be saved; without one the run ends with statistics of columns.
     """
 
     patience: FederationSection
@@ -64,16 +65,19 @@ class RunUnderWay:
     sum_number: SumNumber
     sum: SumRound | None = None
     phase: Phase = Phase.NEW
+    trains: bool = True
 
     def finish(self) -> Iterator[Effect]:
         """End a run that is done."""
         self.phase = Phase.FINISHED
-        yield Checkpoint(CheckpointKind.LAST)
-        if not self.training_run.evaluation_only:
+        if self.trains:
+            yield Checkpoint(CheckpointKind.LAST)
+        if self.trains and not self.training_run.evaluation_only:
             yield Checkpoint(CheckpointKind.TRAINED)
         for participant in self.members.connected:
             yield from self.steps.to_the_end(participant, self.members.held(participant))
-        yield Finish(self.training_run.rounds_done, f"all {self.rounds_total} rounds are done")
+        words = f"all {self.rounds_total} rounds are done" if self.trains else "the statistics are summed"
+        yield Finish(self.training_run.rounds_done, words)
 
     def abort(self, reason: str, remedy: str, why: ExitReason) -> Iterator[Effect]:
         """End a run that cannot continue."""

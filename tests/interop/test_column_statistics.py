@@ -48,8 +48,11 @@ def ledger(folder: Path, name: str) -> list[object]:
 
 def test_a_deployment_without_noise_tells_what_its_simulation_does_and_ends_after_one_sum(tmp_path: Path) -> None:
     workspace = federation(tmp_path, None, epsilon=None, by="sex")
-    assert play(workspace, Federation.everybody).state.value == "finished"
+    ending = play(workspace, Federation.everybody)
+    assert (ending.state.value, ending.words) == ("finished", "the statistics are summed")
     states_agree(workspace)
+    assert not list((tmp_path / "save").glob("*.safetensors"))
+    assert not list((tmp_path / "runs").rglob("*.safetensors"))
     assert [line["purpose"] for line in metrics(workspace)] == [Purpose.COLUMN_STATISTICS.value]
     told = to_json(simulate_statistics(load_plan(workspace.plan), tmp_path))["statistics"]
     found = json.loads(workspace.result.read_text())["statistics"]
