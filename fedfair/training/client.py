@@ -18,7 +18,7 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import is_noised, protects_records, reference_of
+from fedfair.plan.derived import is_noised, reference_of
 from fedfair.plan.local_rounds import reference_draws, round_draws
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
@@ -123,7 +123,7 @@ class TrainingClient:
         training = purpose.statistic.draws_anew
         protection = self._protection
         words: tuple[int, ...] = ()
-        if protection is not None and (training or protects_records(self._plan)):
+        if protection is not None:
             words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
         elif purpose.statistic.is_round:
             words = round_draws(self._plan.training, self.training_records, round_number, attempt)

@@ -85,18 +85,31 @@ def test_a_sum_without_one_site_has_the_noise_that_three_add_which_is_as_much_as
     tmp_path: Path,
 ) -> None:
     workspace = federation(tmp_path, fewest=3)
-
-    async def three(playing: Federation) -> None:
-        sites = [asyncio.create_task(playing.take_part(name)) for name in NAMES[:3]]
-        await playing.begin_with(*NAMES[:3])
-        await asyncio.gather(*sites)
-
     assert play(workspace, three).state.value == "finished"
     found, noise = read_result(workspace.result).statistics, statistics_noise(load_plan(workspace.plan))
     assert found is not None
     assert noise is not None
     assert (found.honest_shares, found.noise_deviation) == (3, noise.deviation(3))
     assert [len(ledger(tmp_path, name)) for name in NAMES[:3]] == [1, 1, 1]
+
+
+async def three(playing: Federation) -> None:
+    """Let three of the four sites take part."""
+    sites = [asyncio.create_task(playing.take_part(name)) for name in NAMES[:3]]
+    await playing.begin_with(*NAMES[:3])
+    await asyncio.wait({playing.serving})
+    for each in sites:
+        each.cancel()
+    await asyncio.gather(*sites, return_exceptions=True)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+def test_no_second_run_of_a_plan_is_opened_without_one_site(tmp_path: Path, epsilon: float | None) -> None:
+    budget = None if epsilon is None else {"epsilon": 9.0, "delta": 1e-5}
+    workspace = federation(tmp_path, budget, epsilon=epsilon, fewest=3)
+    assert play(workspace, Federation.everybody).state.value == "finished"
+    assert "column-statistics sum of round 0 failed 3 times" in play(workspace, three, fresh=True).words
+    assert metrics(workspace) == []
 
 
 def test_a_run_that_is_begun_anew_draws_other_noise_and_is_charged_again(tmp_path: Path) -> None:

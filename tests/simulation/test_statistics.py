@@ -3,15 +3,24 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
 from fedfair.cli.commands import app
 from fedfair.errors import PlanError
 from fedfair.plan.loading import load_plan
+from fedfair.plan.schema import Plan
+from fedfair.privacy.releases import ReleaseLog
+from fedfair.run.training_run import TrainingRun
 from fedfair.simulation.simulate import simulate
 from fedfair.simulation.statistics import simulate_statistics
+from fedfair.tables.source import load_federation
+from fedfair.training.assembly import flat_model
+from fedfair.training.client import TrainingClient
+from fedfair.training.dp_sgd import site_protection
 from fedfair.workspace.create import create_workspace
 from tests.conftest import REPOSITORY
 from tests.statistics_plans import stated, write_tables
@@ -120,3 +129,22 @@ def test_the_template_is_simulated_as_it_is_written(tmp_path: Path) -> None:
     assert records.value is not None
     assert records.error is not None
     assert abs(records.value - 200) < 5 * records.error
+
+
+def test_a_contribution_under_noise_has_draws_and_noise_of_its_own_each_time(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    noised, exact = (Plan.model_validate(stated(epsilon=epsilon)) for epsilon in (1.0, None))
+    told = []
+    for plan in (noised, exact):
+        sites = load_federation(plan, tmp_path)
+        (name, splits), log = next(iter(sites.items())), ReleaseLog()
+        model = flat_model(plan, splits.train.schema, torch.device("cpu"), tmp_path)
+        protection = site_protection(log.record) if plan is noised else None
+        client = TrainingClient(plan, name, splits, model, protection=protection, masked=True)
+        run = TrainingRun(plan, model.layout, splits.train.schema, model.vector())
+        request = run.next_sum()
+        assert request is not None
+        made = [client.contribution(request, run.model).header for _ in range(2)]
+        draws = [client.draws(request.purpose, request.round, 1) for _ in range(2)]
+        told.append((np.array_equal(*made), draws[0] == draws[1], len(log.releases)))
+    assert told == [(False, False, 2), (True, True, 0)]
