@@ -185,7 +185,7 @@ def train_and_say(folder: Path, name: str) -> None:
         ready.task.summable_change(model, RoundNumber(number), 1)
         spent = time.process_time() - begun
     with nothing_kept(model.vector.nbytes):
-        ready.task.records.losses(model)
+        ready.task.losses_of(model)
     print(_high_water("self"), spent)
 
 

@@ -48,8 +48,8 @@ from fedfair.secagg.session import SessionSite
 from fedfair.secagg.transcript import RoundSubject
 from fedfair.statistics.table import Purpose
 from fedfair.terms.at_sites import NOTHING, AddedChange, Remembered, SiteMemory
-from fedfair.training.client import TrainingClient
 from fedfair.training.masked_update import header_update, noised_update, training_update
+from fedfair.training.site_task import SiteTask
 from fedfair.wire.chunking import masked_frames
 from fedfair.wire.frames import NO_SUM, Abstain, CollaboratorFrame, SumStart
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -70,7 +70,7 @@ class MaskedUpdates:
 
     def __init__(
         self,
-        task: TrainingClient,
+        task: SiteTask,
         parts: Mapping[Purpose, HeaderParts],
         participant: Participant,
         follower: RunFollower,
@@ -171,7 +171,7 @@ class MaskedWorker(Worker):
 
     def __init__(
         self,
-        task: TrainingClient,
+        task: SiteTask,
         parts: Mapping[Purpose, HeaderParts],
         totals: MaskedTotals,
         rule: Rule,

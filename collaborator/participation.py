@@ -38,7 +38,7 @@ from fedfair.identity.tls import channel_credentials
 from fedfair.news.event import News
 from fedfair.news.processors import Processor, ignore, in_turn, text_lines
 from fedfair.news.site import LeavingBegun
-from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised
+from fedfair.plan.derived import evaluates_exactly, is_masked, is_noised, keeps_parameters
 from fedfair.plan.digest import format_digest
 from fedfair.policy.aggregation_request import AggregationRequest
 from fedfair.policy.decision import SiteRules
@@ -95,7 +95,8 @@ def recording_of(
         layout = survey_layout(site.plan, binding.schema)
         survey = SurveyCheck(site.participant, ready.survey, layout, site.config.policy.survey, ready.profile)
     logs.mkdir(parents=True, exist_ok=True)
-    return RunRecording(ready.task, subject, site.runs, SiteFiguresLog(logs, site.participant), survey, kept)
+    figures, further = SiteFiguresLog(logs, site.participant), ready.computation.take_notices
+    return RunRecording(ready.task, subject, site.runs, figures, survey, kept, further)
 
 
 def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, opened: Opened) -> RunFollower:
@@ -149,7 +150,7 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
         log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
         if log is not None:
             files.callback(log.close)
-        held = ready.task.records.splits.records
+        held = ready.task.held_records
         rules = SiteRules(site.plan, ready.binding.schema, site.config.policy, site.participant, held)
         record = RequestRecord(site.state / f"{stem}.answered", rules)
         files.callback(record.close)
@@ -170,7 +171,12 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
         if store.unread is not None:
             publish(store.unread)
         memory = memory_of(ready, variates, lambda: follower.replica)
-        worker = _worker(ready, rule, log, follower, record.close, memory)
+
+        def release() -> None:
+            record.close()
+            ready.computation.close()
+
+        worker = _worker(ready, rule, log, follower, release, memory)
         # From here on they are the worker's to close.
         files.pop_all()
     return worker
@@ -190,13 +196,11 @@ def memory_of(ready: Readiness, folder: Path, replica: Callable[[], RunReplica])
 
 def kept_at(ready: Readiness, folder: Path, replica: RunReplica) -> KeptFile | None:
     """Return the part of the model that this site has in the present state of a run; None where it keeps none."""
-    own = ready.task.records.model.kept
-    memory = None if own is None else memory_of(ready, folder, lambda: replica)
-    if memory is None or own is None:
+    if not keeps_parameters(ready.site.plan):
         return None
-    own.begin_from(memory.own_part(replica.state.terms))
-    own.load()
-    return KeptFile(ready.site.participant, own.values())
+    memory = memory_of(ready, folder, lambda: replica)
+    values = None if memory is None else ready.task.own_values(memory.own_part(replica.state.terms))
+    return None if values is None else KeptFile(ready.site.participant, values)
 
 
 def _worker(

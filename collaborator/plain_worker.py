@@ -23,7 +23,7 @@ from fedfair.run.opened_totals import decode_totals
 from fedfair.run.replica import OutOfStepError
 from fedfair.statistics.table import Purpose
 from fedfair.terms.at_sites import SiteMemory
-from fedfair.training.client import TrainingClient
+from fedfair.training.site_task import SiteTask
 from fedfair.wire.chunking import upload_frames
 from fedfair.wire.frames import Abstain, CollaboratorFrame, SecaggMessage, SumStart
 from fedfair.wire.receiving import ForWorker, ReceivedRequest, ReceivedState, ReceivedSum, ReceivedTotals
@@ -45,7 +45,7 @@ class PlainWorker(Worker):
 
     def __init__(
         self,
-        task: TrainingClient,
+        task: SiteTask,
         specs: dict[Purpose, SumSpec],
         rule: Rule,
         follower: RunFollower,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collaborator import preparation
+from collaborator.computing.computation import Computation, KnownRecords
 from collaborator.continued_run import beginning_words
 from collaborator.data_history import DataComparison, compare_with_last_run
 from collaborator.egress import EgressRecord
@@ -42,8 +43,7 @@ from fedfair.policy.terms import CODE_TERMS
 from fedfair.process.exit_status import ExitStatus, exit_status
 from fedfair.run.saved_model import read_saved
 from fedfair.tables.profile import DataProfile
-from fedfair.tables.source import SiteRecords
-from fedfair.training.binding import PlanBinding, plan_binding
+from fedfair.training.binding import PlanBinding
 from fedfair.wire.calling import Address
 from fedfair.wire.frames import CheckReply, CheckRequest, Hello
 
@@ -106,13 +106,20 @@ def check_site(
 
     Of a plan whose code must not run nothing is computed, and of one that the policy refuses nothing is sent.
     """
+    with ExitStack() as opened:
+        return _checked(site, find_address, logs, opened)
+
+
+def _checked(
+    site: preparation.PreparedSite, find_address: Callable[[], Address], logs: Path, opened: ExitStack
+) -> tuple[CheckedStep, ...]:
     checklist = _Checklist()
     look = checklist.look
     address = look("address", find_address, lambda found: f"{found}, {found.route.words}")
     broken = _broken_terms(site)
     look("policy", lambda: preparation.keep_policy(site), lambda _: "allows this plan")
     look("protection", lambda: guarantee(site.plan), lambda words: words)
-    local = None if broken & CODE_TERMS else _look_at_computation(site, checklist, allowed=not broken)
+    local = None if broken & CODE_TERMS else _look_at_computation(site, checklist, opened, allowed=not broken)
     identity = look("certificate", site.identity, _identity_words)
     if local is not None and identity is not None:
         local = _look_at_state(site, identity, local, checklist)
@@ -148,7 +155,8 @@ class _Local:
     """The findings on this machine; None for what failed."""
 
     binding: PlanBinding
-    records: SiteRecords | None
+    computation: Computation
+    records: KnownRecords | None
     approval: bytes | None = None
 
 
@@ -164,25 +172,28 @@ def _broken_terms(site: preparation.PreparedSite) -> frozenset[str]:
     return frozenset()
 
 
-def _look_at_computation(site: preparation.PreparedSite, checklist: _Checklist, *, allowed: bool) -> _Local | None:
+def _look_at_computation(
+    site: preparation.PreparedSite, checklist: _Checklist, opened: ExitStack, *, allowed: bool
+) -> _Local | None:
     """Look at the data and the plan's digest, for which the plan's code runs; None where there is no digest.
 
     What the policy says of numbers of records is looked at where it allows all that was known before.
     """
     look = checklist.look
-    read = look("data", lambda: preparation.read_records(site), partial(_data_words, site))
+    computation = preparation.computation_of(site)
+    opened.callback(computation.close)
+    read = look("data", computation.records, partial(_data_words, site))
     if read is not None:
         compared = compare_with_last_run(site, read.profile, datetime.now(UTC))
         checklist.items[-1] = replace(checklist.items[-1], profile=read.profile, last_run=compared)
     if read is not None and allowed:
         look(
             "policy for these records",
-            partial(preparation.keep_policy, site, read.splits.records),
+            partial(preparation.keep_policy, site, read.held),
             lambda _: "allows them",
         )
-    binding = look(
-        "plan digest", lambda: plan_binding(site.plan, site.code.folder), lambda b: format_digest(b.digest)
-    )
+    binding = look("plan digest", computation.binding, lambda b: format_digest(b.digest))
+    look("worker", lambda: computation.words, "; ".join)
     if binding is None:
         return None
     if site.plan.training.initial is not None:
@@ -190,8 +201,8 @@ def _look_at_computation(site: preparation.PreparedSite, checklist: _Checklist, 
         look("initial weights", begun, str)
     look("earlier sums", lambda: preparation.keep_history(site, binding), lambda _: str(site.history_file))
     if read is not None and site.keeps_ledger:
-        look("privacy", partial(preparation.forecast_of, site, binding.digest, read.splits), "; ".join)
-    return _Local(binding, read)
+        look("privacy", partial(preparation.forecast_of, site, binding.digest, read.training), "; ".join)
+    return _Local(binding, computation, read)
 
 
 def _look_at_state(
@@ -208,7 +219,7 @@ def _look_at_state(
         # As a start does it, whatever the approval says; nothing is released, so no privacy budget is needed.
         ready = look(
             "computation",
-            lambda: preparation.assemble(site, binding, approval or b"", records, None),
+            lambda: preparation.assemble(site, binding, approval or b"", records, None, local.computation),
             _computation_words,
         )
         if ready is not None:
@@ -223,8 +234,8 @@ def _look_at_state(
     return replace(local, approval=approval)
 
 
-def _data_words(site: preparation.PreparedSite, found: SiteRecords) -> str:
-    count = f"{len(found.splits.train)} training records"
+def _data_words(site: preparation.PreparedSite, found: KnownRecords) -> str:
+    count = f"{found.training} training records"
     return "; ".join((*(found.withheld or (count,)), *site.secret_warnings))
 
 

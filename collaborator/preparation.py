@@ -8,12 +8,14 @@ Each step is a function of its own, so that the preflight can take them one by o
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from collaborator.computing.computation import Computation, KnownRecords
 from collaborator.continued_run import begins_with_own_run
 from collaborator.ledger import Ledger, RollbackGuard, total_of, witness_of
 from collaborator.plan_code import PlanCode, plan_code, site_name
@@ -23,12 +25,13 @@ from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
 from fedfair.aggregation.sum_kinds import sum_specs
-from fedfair.errors import ApprovalError, PlanError
+from fedfair.errors import ApprovalError, LocalProtocolError, PlanError
 from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import permission_warning
 from fedfair.identity.roster import bind_certificate, parse_roster
 from fedfair.identity.store import SiteIdentity, check_pinned, load_site_identity
 from fedfair.ids import FederationName, ParticipantId
+from fedfair.news.event import News
 from fedfair.plan import derived
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.deployment import check_deployment
@@ -50,7 +53,6 @@ from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
 from fedfair.secagg.params import SecaggPolicy
 from fedfair.statistics.table import Purpose
-from fedfair.tables.dataset import Splits
 from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.profile import DataProfile
 from fedfair.tables.site_survey import SiteSurvey
@@ -62,6 +64,7 @@ from fedfair.training.client import TrainingClient
 from fedfair.training.device import choose_device, set_threads
 from fedfair.training.dp_sgd import site_protection
 from fedfair.training.reference_records import check_records
+from fedfair.training.site_task import SiteTask
 from fedfair.version import __version__
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
@@ -174,10 +177,11 @@ class PreparedSite:
 class Readiness:
     """Everything a site takes part with.
 
-    There is no privacy budget where it keeps no ledger, no group where it has one process, and no survey where the
-    plan has none. `withheld` says which records do not take part (`fedfair.tables.source.with_enough`). `own_run`
-    says whether the plan begins with what this site's own copy of a run ended with. It is found once, at the
-    start: later its files may be those of another plan.
+    `task` belongs to `computation`, which whoever ends this site closes. There is no privacy budget where it keeps
+    no ledger, no group where it has one process, and no survey where the plan has none. `withheld` says which
+    records do not take part (`fedfair.tables.source.with_enough`). `own_run` says whether the plan begins with
+    what this site's own copy of a run ended with. It is found once, at the start: later its files may be those of
+    another plan.
     """
 
     site: PreparedSite
@@ -185,7 +189,8 @@ class Readiness:
     approval: bytes
     shapes: Shapes
     specs: dict[Purpose, SumSpec]
-    task: TrainingClient
+    task: SiteTask
+    computation: Computation
     account: PrivacyBudget | None
     profile: DataProfile
     group: DeviceGroup | None = None
@@ -338,33 +343,33 @@ def read_records(site: PreparedSite, *, fewest: int | None = None, keep: Collect
     return found
 
 
-def holder_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> Holder:
-    """Return whose privacy budget this site's releases under the plan count against."""
+def holder_of(site: PreparedSite, plan_digest: bytes, records: int) -> Holder:
+    """Return whose privacy budget the releases of so many training records under the plan count against."""
     digest = format_digest(plan_digest)
     origin = Origin(site.participant, site.federation, digest, site.config.data.name)
-    return Holder(site.plan, site.config, origin, len(splits.train))
+    return Holder(site.plan, site.config, origin, records)
 
 
-def forecast_of(site: PreparedSite, plan_digest: bytes, splits: Splits) -> tuple[str, ...]:
-    """Return in words what the plan will cost this site and what that leaves; nothing is written.
+def forecast_of(site: PreparedSite, plan_digest: bytes, records: int) -> tuple[str, ...]:
+    """Return in words what the plan will cost so many training records and what that leaves; nothing is written.
 
     Raises:
         PrivacyError: the ledger cannot be read, or the site cannot afford to begin.
     """
     kept = site.ledger_file.exists() or site.ledger_witness.path.exists()
     entries = site.ledger().look() if kept else ()
-    return forecast(holder_of(site, plan_digest, splits), entries)
+    return forecast(holder_of(site, plan_digest, records), entries)
 
 
-def open_account(site: PreparedSite, plan_digest: bytes, splits: Splits) -> PrivacyBudget | None:
-    """Return this site's privacy budget under the plan; None where it keeps no ledger.
+def open_account(site: PreparedSite, plan_digest: bytes, records: int) -> PrivacyBudget | None:
+    """Return the privacy budget of so many training records under the plan; None where the site keeps no ledger.
 
     Raises:
         PrivacyError: the ledger cannot be used, or the site cannot afford to begin.
     """
     if not site.keeps_ledger:
         return None
-    holder = holder_of(site, plan_digest, splits)
+    holder = holder_of(site, plan_digest, records)
     return PrivacyBudget(site.ledger(), holder, lambda: datetime.now(UTC))
 
 
@@ -378,43 +383,112 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
     Raises:
         FedfairError: something is missing or wrong.
     """
-    binding = plan_binding(site.plan, site.code.folder)
-    set_threads(site.config.threads, binding.vector.size)
-    own_run = _own_run(site)
-    keep_history(site, binding)
-    if derived.is_masked(site.plan):
-        keep_freed_memory(binding.vector.nbytes)
-    approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
-    records = read_records(site)
-    keep_policy(site, records.splits.records)
-    account = open_account(site, binding.digest, records.splits)
-    return replace(assemble(site, binding, approval, records, account, processes), own_run=own_run)
+    with ExitStack() as opened:
+        computation = computation_of(site, processes)
+        opened.callback(computation.close)
+        binding = computation.binding()
+        own_run = _own_run(site)
+        keep_history(site, binding)
+        if derived.is_masked(site.plan):
+            keep_freed_memory(binding.vector.nbytes)
+        approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
+        records = computation.records()
+        keep_policy(site, records.held)
+        account = open_account(site, binding.digest, records.training)
+        ready = assemble(site, binding, approval, records, account, computation)
+        opened.pop_all()
+    return replace(ready, own_run=own_run)
 
 
 def assemble(
     site: PreparedSite,
     binding: PlanBinding,
     approval: bytes,
-    records: SiteRecords,
+    records: KnownRecords,
     account: PrivacyBudget | None,
-    processes: SiteProcesses | None = None,
+    computation: Computation,
 ) -> Readiness:
     """Return what takes part, made of what was loaded; no privacy budget where this site keeps none or checks.
 
     Raises:
         FedfairError: the device, the model and the records do not fit together, or do not fit the plan.
     """
-    task, group = computing_client(site, binding, records, account, processes)
+    task, group = computation.task(binding, account)
     _check_weight(site, task)
     masked, layout = derived.is_masked(site.plan), task.layout
     specs = sum_specs(site.plan, layout, binding.schema)
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
     shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
-    survey = records.splits.survey
-    return Readiness(
-        site, binding, approval, shapes, specs, task, account, records.profile, group, survey, records.withheld
-    )
+    loaded = (account, records.profile, group, records.survey, records.withheld)
+    return Readiness(site, binding, approval, shapes, specs, task, computation, *loaded)
+
+
+def computation_of(site: PreparedSite, processes: SiteProcesses | None = None) -> Computation:
+    """Return what computes for a site; nothing of it is loaded or started yet. Whoever asks for it closes it.
+
+    Args:
+        site: what was read of it.
+        processes: those of this site, of which this is the first; None where it is the only one.
+
+    Raises:
+        FedfairError: the site's file asks for what cannot be together.
+    """
+    if not site.config.worker.process:
+        return _Here(site, processes)
+    if processes is not None:
+        raise PlanError(
+            "worker.process: is true, and torchrun has started several processes of this site",
+            "start one process, or set worker.process: false in collaborator.yaml",
+        )
+    from collaborator.computing.apart import ComputedSite, SeparateComputation
+    from collaborator.computing.place import SiteFolders, launch_of
+
+    hidden = (site.cert_folder, site.ledger_file, site.approval_file, site.egress, site.history_file)
+    folders = SiteFolders(site.workspace, site.code.folder, site.state, hidden)
+    named = derived.given_references(site.plan)
+    references = None if named is None else own_references(site.runs, named)
+    own = ComputedSite(site.plan, site.config, site.participant, site.code.folder, site.code.digest, references)
+    return SeparateComputation(own, launch_of(site.plan, site.config, site.participant, folders))
+
+
+class _Here(Computation):
+    """What computes in this process, beside keys, ledger and network."""
+
+    def __init__(self, site: PreparedSite, processes: SiteProcesses | None) -> None:
+        self._site, self._processes = site, processes
+        self._records: SiteRecords | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return where it computes; see `Computation.words`."""
+        return ("this process, which has the keys; worker.process: true gives own code one without",)
+
+    def binding(self) -> PlanBinding:
+        """Return what the plan is bound to; see `Computation.binding`."""
+        binding = plan_binding(self._site.plan, self._site.code.folder)
+        set_threads(self._site.config.threads, binding.vector.size)
+        return binding
+
+    def records(self) -> KnownRecords:
+        """Read the records; see `Computation.records`."""
+        self._records = read_records(self._site)
+        return KnownRecords.of(self._records)
+
+    def task(
+        self, binding: PlanBinding, account: PrivacyBudget | None
+    ) -> tuple[TrainingClient, DeviceGroup | None]:
+        """Put records and model together; see `Computation.task`."""
+        if self._records is None:
+            raise LocalProtocolError("the records are put together with a model before they are read")
+        return computing_client(self._site, binding, self._records, account, self._processes)
+
+    def take_notices(self) -> list[News]:
+        """Return nothing: this process would have ended too."""
+        return []
+
+    def close(self) -> None:
+        """Leave everything as it is: it ends with this process."""
 
 
 def computing_client(
@@ -457,7 +531,7 @@ def computing_client(
     return task, group
 
 
-def _check_weight(site: PreparedSite, task: TrainingClient) -> None:
+def _check_weight(site: PreparedSite, task: SiteTask) -> None:
     """Refuse, before anything is sent, records whose weight the plan's masked sums cannot hold."""
     most = derived.greatest_weight(site.plan)
     if derived.is_masked(site.plan) and task.training_weight > most:

@@ -22,7 +22,7 @@ from fedfair.run.progress import FinalStage, Progress
 from fedfair.run.replica import OutOfStepError, RunReplica
 from fedfair.run.state import RunState
 from fedfair.statistics.table import Purpose
-from fedfair.training.client import TrainingClient
+from fedfair.training.site_task import SiteTask
 from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
@@ -94,7 +94,7 @@ class RunFollower:
     """
 
     def __init__(
-        self, task: TrainingClient, own: RunReplica, on_demand: OnDemand, recording: Recording, opened: Opened
+        self, task: SiteTask, own: RunReplica, on_demand: OnDemand, recording: Recording, opened: Opened
     ) -> None:
         self._task = task
         self._own = own

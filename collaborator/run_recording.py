@@ -54,8 +54,7 @@ from fedfair.store.rotated_log import MAX_LOG_BYTES, RotatedLog
 from fedfair.tables.profile import DataProfile
 from fedfair.tables.site_survey import SiteSurvey
 from fedfair.tables.survey_faults import SurveyFault, survey_faults
-from fedfair.training.client import TrainingClient
-from fedfair.training.reference_records import of_records
+from fedfair.training.site_task import SiteTask
 
 
 @dataclass
@@ -182,16 +181,18 @@ class RunRecording:
         figures: the log of this site's own figures.
         survey: what an opened survey is compared with; None where the plan has none.
         kept: returns the part of the model that this site has in the present state of a run, None for none.
+        further: returns what else there is to say to the operator, once.
     """
 
     def __init__(
         self,
-        task: TrainingClient,
+        task: SiteTask,
         subject: RunSubject,
         runs: Path,
         figures: SiteFiguresLog,
         survey: SurveyCheck | None = None,
         kept: Callable[[RunReplica], KeptFile | None] = lambda _: None,
+        further: Callable[[], list[News]] = list,
     ) -> None:
         self._task = task
         self._subject = subject
@@ -199,13 +200,14 @@ class RunRecording:
         self._figures = figures
         self._survey = survey
         self._kept = kept
+        self._further = further
         self._folder: tuple[str, RunFolder] | None = None
         self._notices: deque[News] = deque()
         self._reported = b""  # the model whose figures were reported last
 
     def take_notices(self) -> list[News]:
         """Return what there is to say to the operator, once."""
-        taken = list(self._notices)
+        taken = [*self._notices, *self._further()]
         self._notices.clear()
         return taken
 
@@ -296,8 +298,7 @@ class RunRecording:
         return self._folder[1]
 
     def _noted(self, kept: KeptReferences) -> KeptReferences:
-        records = self._task.records
-        return of_records(kept, {records.participant: records.splits})
+        return self._task.noted(kept)
 
     def _note(self, notice: RunFileUnwritten | None) -> None:
         if notice is not None:

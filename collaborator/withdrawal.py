@@ -18,7 +18,7 @@ from pathlib import Path
 
 from collaborator.egress import EgressRecord
 from collaborator.link import Link, open_link
-from collaborator.preparation import PreparedSite, introduction
+from collaborator.preparation import PreparedSite, computation_of, introduction
 from collaborator.records import SiteLogs
 from fedfair.errors import ApprovalError, FedfairError, PrivacyError
 from fedfair.identity.preflight import preflight
@@ -31,7 +31,6 @@ from fedfair.policy.refusal import Refusal
 from fedfair.policy.refusal_reasons import RefusalReason, reason_for
 from fedfair.policy.terms import CODE_TERMS
 from fedfair.secagg.checks import SecaggError
-from fedfair.training.binding import plan_binding
 from fedfair.wire.calling import Address
 from fedfair.wire.frames import Abstain
 
@@ -93,7 +92,8 @@ def withdraw(site: PreparedSite, address: Address, logs: Path, fault: PolicyErro
 
 
 async def _notify(site: PreparedSite, address: Address, reason: RefusalReason) -> None:
-    digest = plan_binding(site.plan, site.code.folder).digest
+    with closing(computation_of(site)) as computation:
+        digest = computation.binding().digest
     identity = site.identity()
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)

@@ -157,6 +157,9 @@ def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_i
     speaking = {"socket", "ssl", "http", "urllib", "requests", "ftplib", "smtplib", "socketserver", "xmlrpc"}
     assert {place for place, name in _imported() if name.split(".")[0] in speaking} == {
         "aggregator/address.py",
+        "collaborator/computing/__main__.py",  # a site's own computing process, and never an aggregator
+        "collaborator/computing/carrier.py",
+        "collaborator/computing/launching.py",
         "fedfair/tables/sql_connection.py",  # knows how a URL spells a password
         "fedfair/cli/status.py",  # reads a status that is served
         "fedfair/identity/preflight.py",

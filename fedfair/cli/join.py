@@ -7,6 +7,7 @@ Each run of the command does what can be done now, and ends with what comes next
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -282,9 +283,10 @@ def _names_code(prepared: PreparedSite, plan_file: Path) -> bool:
 
 
 def _binding_of(prepared: PreparedSite) -> PlanBinding:
-    from fedfair.training.binding import plan_binding
+    from collaborator.preparation import computation_of
 
-    return plan_binding(prepared.plan, prepared.code.folder)
+    with closing(computation_of(prepared)) as computation:
+        return computation.binding()
 
 
 def _review(
@@ -293,7 +295,7 @@ def _review(
     """Show everything, check policy and data, and sign what was shown."""
     from collaborator.continued_run import beginning_words, begins_with_own_run
     from collaborator.joining import check_roster
-    from collaborator.preparation import keep_history, read_records
+    from collaborator.preparation import computation_of, keep_history
     from fedfair.cli.approving import show_summary, write_approval
     from fedfair.cli.site_terms import terms_table
     from fedfair.identity.store import load_signing_key
@@ -314,9 +316,10 @@ def _review(
     if prepared.code.digest is not None:
         _allow_code(prepared, options, answers)
     _heading(5, "this site's records, which stay here")
-    records = read_records(prepared)
-    if len(records.splits.train):
-        say(f"{len(records.splits.train)} training records; {records.profile.label_words}")
+    with closing(computation_of(prepared)) as computation:
+        records = computation.records()
+    if records.training:
+        say(f"{records.training} training records; {records.profile.label_words}")
     for words in records.withheld:
         say(words)
     _heading(6, "approval")

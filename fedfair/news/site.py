@@ -108,6 +108,21 @@ class SumDeclined(News):
         return watched.counted(status, "refusals", "session" if self.sum is None else self.sum[0].value)
 
 
+class ComputingEnded(News):
+    """The process that computes for this site has ended, and is started again.
+
+    Attributes:
+        how: in words, how it ended.
+        log: the file of what it said.
+    """
+
+    level = LogLevel.WARNING
+    text = "the computing process is started again: {how}; its output is in {log}"
+
+    how: str
+    log: Path
+
+
 class ValuesOmitted(News):
     """Values of this site's contribution could not be summed and were replaced.
 

@@ -20,6 +20,7 @@ from fedfair.policy.disclosures import MEANING
 from fedfair.policy.proxy import ENVIRONMENT, NONE, parse_proxy
 from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
+from fedfair.policy.site_worker import WorkerSection
 from fedfair.statistics.table import Purpose
 
 if TYPE_CHECKING:  # what the table of statistics lists is known when the module is loaded, and no sooner
@@ -212,6 +213,8 @@ class SiteConfig(fields.Section):
     threads: fields.PositiveInt | None = Field(default=None, le=1024)
     """threads to compute with, 1 to 1024; null for all cores, but for one where the model has at most 16384
     parameters"""
+    worker: WorkerSection = WorkerSection()
+    """what reads the records and trains, as a process of its own"""
     network: NetworkSection = NetworkSection()
     """how this site reaches the aggregator"""
     policy: SitePolicy = SitePolicy()
@@ -248,7 +251,8 @@ def load_site_config(path: Path) -> SiteConfig:
         data = data.model_copy(update={"sql": data.sql.placed(lambda path: _absolute(path, folder))})
     own = ("cert_folder", "approval", "egress", "ledger", "history", "frozen")
     paths = {name: _absolute(getattr(config, name), folder) for name in own}
-    return config.model_copy(update={"data": data, **paths})
+    worker = config.worker.model_copy(update={"folder": _absolute(config.worker.folder, folder)})
+    return config.model_copy(update={"data": data, "worker": worker, **paths})
 
 
 def _absolute(text: str | None, folder: Path) -> str | None:

@@ -26,7 +26,7 @@ from fedfair.plan import (
     task,
 )
 from fedfair.plan.meanings import meanings
-from fedfair.policy import site_config, site_format, site_settings, site_sql
+from fedfair.policy import site_config, site_format, site_settings, site_sql, site_worker
 
 INTRODUCTION = """# The plan and the site's own file, key by key
 
@@ -88,6 +88,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("collaborator.yaml: data", site_config.SiteData),
     ("collaborator.yaml: data.format", site_format.FormatSection),
     ("collaborator.yaml: data.sql", site_sql.SqlSection),
+    ("collaborator.yaml: worker", site_worker.WorkerSection),
     ("collaborator.yaml: network", site_config.NetworkSection),
     ("collaborator.yaml: policy", site_config.SitePolicy),
     ("policy.all_plans", site_config.AllPlansSection),

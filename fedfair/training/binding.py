@@ -61,6 +61,11 @@ def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
     Raises:
         PlanError: the plan does not say what the model's input and output are, or its model cannot be made.
     """
+    return bound(plan, stated_schema(plan), workspace)
+
+
+def stated_schema(plan: Plan) -> FeatureSchema:
+    """Return what the plan says of the model's input and output. Raises PlanError where it does not say."""
     schema = declared_schema(plan)
     if schema is None:
         raise PlanError(
@@ -68,7 +73,7 @@ def plan_binding(plan: Plan, workspace: Path) -> PlanBinding:
             "without them",
             "state task.input_shape and task.classes",
         )
-    return bound(plan, schema, workspace)
+    return schema
 
 
 def bound(
@@ -94,7 +99,33 @@ def bound(
             model.
     """
     check_room(plan, schema)
-    layout, vector = initial_model(plan, schema, workspace)
+    made = initial_model(plan, schema, workspace)
+    return bound_to(made, plan, schema, workspace, given, references=references)
+
+
+def bound_to(
+    made: tuple[Layout, NDArray[np.floating]],
+    plan: Plan,
+    schema: FeatureSchema,
+    workspace: Path,
+    given: StatedWeights | None = None,
+    *,
+    references: Path | None = None,
+) -> PlanBinding:
+    """Return the binding to a model that was made, here or elsewhere; no code of the plan is run.
+
+    Args:
+        made: layout of the plan's model, and its vector as the plan's seed makes it.
+        plan: as for `bound`, and so are the others.
+        schema: what the model must accept and return.
+        workspace: where the source of a "module:function" is.
+        given: the initial weights that the plan names.
+        references: the file of those that the plan takes from an earlier run.
+
+    Raises:
+        PlanError: as `bound`.
+    """
+    layout, vector = made
     carried = NOTHING
     if plan.training.initial is not None:
         held = given or stated_weights(plan, plan.file)

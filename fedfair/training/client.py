@@ -7,8 +7,6 @@ added to each other sum its statistic's (`site_statistics.py`). `assembly.py` sa
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,22 +16,23 @@ from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.errors import LocalProtocolError
 from fedfair.fairness.record_losses import SiteLosses
 from fedfair.ids import ParticipantId, RoundNumber
-from fedfair.plan.derived import is_noised, reference_of
-from fedfair.plan.local_rounds import reference_draws, round_draws
+from fedfair.plan.derived import is_noised
 from fedfair.plan.schema import Plan
 from fedfair.privacy.batch_parts import ALONE, BatchParts
 from fedfair.privacy.sample_level import PrivateSteps
-from fedfair.signed_message import labelled_message
+from fedfair.run.reference_file import KeptReferences
 from fedfair.statistics.table import Purpose
 from fedfair.tables.dataset import Splits
 from fedfair.terms.at_sites import NOTHING, AddedChange, Remembered, SiteTerms
 from fedfair.terms.local_change import LocalChange
+from fedfair.training.contribution_draws import contribution_draws
 from fedfair.training.dp_sgd import RecordProtection
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.local_descent import LocalDescent
 from fedfair.training.local_records import LocalRecords
 from fedfair.training.local_rounds import LocalRounds
 from fedfair.training.local_sgd import LocalSteps
+from fedfair.training.reference_records import of_records
 from fedfair.training.site_statistics import Contribute, SiteParts, site_statistic
 
 
@@ -110,32 +109,25 @@ class TrainingClient:
         return self._statistics[request.purpose](request, model, remembered)
 
     def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
-        """Return 32 bytes that stand for what is drawn for a contribution, whatever its values become.
-
-        They are equal where the same records are in the same batches. A contribution under noise has draws of its
-        own each time. What a "module:function" draws does not count, because it may draw nothing.
+        """Return 32 bytes that stand for what is drawn for a contribution, as `contribution_draws`.
 
         Args:
             purpose: of the sum.
             round_number: the round, or which sum of the references it is.
             attempt: which attempt at the sum, from 1, by this site's own count.
         """
-        training = purpose.statistic.draws_anew
-        protection = self._protection
-        words: tuple[int, ...] = ()
-        if protection is not None:
-            words = (protection.entropy("draws", purpose.value, int(round_number), attempt),)
-        elif purpose.statistic.is_round:
-            words = round_draws(self._plan.training, self.training_records, round_number, attempt)
-        elif training:
-            words = reference_draws(reference_of(self._plan), self.training_records, int(round_number), attempt)
-        return hashlib.sha256(
-            labelled_message("fedfair/draws/v1", [str(word).encode() for word in words])
-        ).digest()
+        entropy = None if self._protection is None else self._protection.entropy
+        about = (self._plan, self.training_records, entropy)
+        return contribution_draws(*about, purpose, round_number, attempt)
 
     def added(self, addend: Contribution) -> AddedChange:
         """Return what a memory reads of a contribution to a round that is about to be added in the clear."""
         return AddedChange.in_the_clear(self.descent.header, addend, self.kept)
+
+    @property
+    def held_records(self) -> int:
+        """Return how many records this site has, over all splits."""
+        return self.records.splits.records
 
     @property
     def kept(self) -> NDArray[np.floating] | None:
@@ -151,6 +143,26 @@ class TrainingClient:
     def noised_numbers(self, model: GlobalModel, number: RoundNumber, attempt: int) -> NDArray[np.int64]:
         """Return this site's part in a sum that protects it, as `LocalRounds.noised_numbers`."""
         return self.rounds.noised_numbers(model, number, attempt)
+
+    def own_values(self, begun: NDArray[np.floating] | None) -> NDArray[np.floating] | None:
+        """Return the part of the model that stays here, array (k,); None where all of it travels.
+
+        Args:
+            begun: array (k,), what the site has kept; None for as before round 1.
+
+        Raises:
+            StateError: it is of another model.
+        """
+        own = self.records.model.kept
+        if own is None:
+            return None
+        own.begin_from(begun)
+        own.load()
+        return own.values()
+
+    def noted(self, kept: KeptReferences) -> KeptReferences:
+        """Return references with a note of the training records that this site has."""
+        return of_records(kept, {self.participant: self.records.splits})
 
     def apply_scaling(self, scaling: FeatureScaling) -> None:
         """Scale the features as all sites do, as `LocalRecords.apply_scaling`."""

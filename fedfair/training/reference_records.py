@@ -31,7 +31,12 @@ def records_digest(splits: Splits) -> str:
 
 def of_records(kept: KeptReferences, sites: Mapping[ParticipantId, Splits]) -> KeptReferences:
     """Return references with a note of the training records of sites."""
-    return replace(kept, trained_on={name: records_digest(splits) for name, splits in sites.items()})
+    return with_digests(kept, {name: records_digest(splits) for name, splits in sites.items()})
+
+
+def with_digests(kept: KeptReferences, sites: Mapping[ParticipantId, str]) -> KeptReferences:
+    """Return references with a note of the digests of sites' training records."""
+    return replace(kept, trained_on={str(name): digest for name, digest in sites.items()})
 
 
 def check_records(kept: KeptReferences, sites: Mapping[ParticipantId, Splits]) -> None:
@@ -42,11 +47,17 @@ def check_records(kept: KeptReferences, sites: Mapping[ParticipantId, Splits]) -
     Raises:
         PlanError: a site's training records are others than when the references were trained.
     """
-    for name, before in kept.trained_on.items():
+    for name in kept.trained_on:
         splits = sites.get(ParticipantId(name))
-        if splits is not None and before != records_digest(splits):
-            raise PlanError(
-                f"the training records of {name} are others, or in another order, than those that trained the "
-                f"references {kept.digest} (objective.reference.run): one could judge a record that it has seen",
-                f"give {name} the records of that run; {TRAIN_ANEW}",
-            )
+        if splits is not None:
+            check_digest(kept, ParticipantId(name), records_digest(splits))
+
+
+def check_digest(kept: KeptReferences, name: ParticipantId, digest: str) -> None:
+    """Refuse the same for one site, by the digest of its training records. Raises PlanError."""
+    if kept.trained_on.get(name, digest) != digest:
+        raise PlanError(
+            f"the training records of {name} are others, or in another order, than those that trained the "
+            f"references {kept.digest} (objective.reference.run): one could judge a record that it has seen",
+            f"give {name} the records of that run; {TRAIN_ANEW}",
+        )

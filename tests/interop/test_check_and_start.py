@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from collaborator import commands
+from collaborator.computing.computation import Computation
 from collaborator.egress import EgressRecord
 from collaborator.participation import worker_of
 from collaborator.preflight import CheckedStep, check_site
@@ -259,6 +260,8 @@ def parts(root: FunctionType, stop: set[str]) -> set[str]:
             found.add(name)
             if isinstance(part, FunctionType) and part.__module__.startswith("collaborator."):
                 todo.append(part)
+            elif isinstance(part, type) and Computation in part.__bases__:
+                todo += [member for member in vars(part).values() if isinstance(member, FunctionType)]
     return found
 
 

@@ -40,7 +40,7 @@ def test_a_plan_without_noise_is_written_down_where_a_site_asks_for_it_and_no_ep
     state(workspace, "clinic-b", budget={"epsilon": 8.0})
     site = read_site("clinic-b", tmp_path / "clinic-b.yaml", workspace.plan, None)
     with pytest.raises(PrivacyError, match="carry no noise for single records"):
-        forecast_of(site, bytes(32), read_records(site).splits)
+        forecast_of(site, bytes(32), len(read_records(site).splits.train))
     assert Ledger(tmp_path / "kept.sqlite").look() == entries
 
 
@@ -51,7 +51,7 @@ def test_asking_what_a_plan_costs_begins_no_ledger(tmp_path: Path) -> None:
     workspace = prepare(tmp_path, plan | {"privacy": {"sample_level": {"noise_multiplier": 2.0}}})
     state(workspace, "clinic-a", ledger=None, budget={"epsilon": 100.0})
     site = read_site("clinic-a", tmp_path / "clinic-a.yaml", workspace.plan, None)
-    cost, left = forecast_of(site, bytes(32), read_records(site).splits)
+    cost, left = forecast_of(site, bytes(32), len(read_records(site).splits.train))
     assert cost.startswith("2 rounds of this plan cost epsilon ")
     assert "0 of epsilon 100 at delta 1e-05 is spent, 100 is left" in left
     assert site.ledger_file == tmp_path / "ledger.sqlite"

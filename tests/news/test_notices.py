@@ -174,6 +174,13 @@ SITE: list[tuple[News, str]] = [
         "takes no part in the training sum of round 7: its policy",
     ),
     (site.SumDeclined(None, "its policy"), "takes no part in the session: its policy"),
+    (
+        site.ComputingEnded("it was ended by SIGKILL", Path("logs/clinic-a_worker.log")),
+        (
+            "the computing process is started again: it was ended by SIGKILL; its output is in "
+            "logs/clinic-a_worker.log"
+        ),
+    ),
     (site.ValuesOmitted("3 are NaN"), "takes part in this sum, but not with all its values: 3 are NaN"),
     (site.EvaluationDone(SEVEN, 20), "round 7 of 20 evaluated"),
     (site.PrivacyForecast("epsilon 3"), "privacy: epsilon 3"),
