@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -442,14 +443,17 @@ def computation_of(site: PreparedSite, processes: SiteProcesses | None = None) -
             "start one process, or set worker.process: false in collaborator.yaml",
         )
     from collaborator.computing.apart import ComputedSite, SeparateComputation
+    from collaborator.computing.launching import ProcessStart
     from collaborator.computing.place import SiteFolders, launch_of
+    from collaborator.computing.supervision import Supervision
 
     hidden = (site.cert_folder, site.ledger_file, site.approval_file, site.egress, site.history_file)
     folders = SiteFolders(site.workspace, site.code.folder, site.state, hidden)
     named = derived.given_references(site.plan)
     references = None if named is None else own_references(site.runs, named)
     own = ComputedSite(site.plan, site.config, site.participant, site.code.folder, site.code.digest, references)
-    return SeparateComputation(own, launch_of(site.plan, site.config, site.participant, folders))
+    launch = launch_of(site.plan, site.config, site.participant, folders)
+    return SeparateComputation(own, Supervision(partial(ProcessStart, launch), launch.log))
 
 
 class _Here(Computation):

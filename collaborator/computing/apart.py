@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 from collaborator.computing import forms, messages
 from collaborator.computing.codec import MAX_TEXT_BYTES
 from collaborator.computing.computation import Computation, KnownRecords
-from collaborator.computing.launching import Launch, ProcessStart
-from collaborator.computing.supervision import Briefing, Releases, Supervision
+from collaborator.computing.supervision import Briefing, Releases, Running, Supervision
+from fedfair.aggregation.column_statistics import statistics_noise
 from fedfair.aggregation.contribution import Contribution
 from fedfair.aggregation.distributed_dp import distributed_dp
 from fedfair.aggregation.header import Group
@@ -64,6 +65,7 @@ _VALUES_OF_A_RECORD = 64
 """More numbers than the losses of a record have beside its answer, its outputs and its scores."""
 
 MAX_REPLACED = 1 << 40
+SEED_BYTES = 32
 
 _ROUND = next(purpose for purpose in Purpose if purpose.statistic.is_round)
 
@@ -96,11 +98,14 @@ class SeparateComputation(Computation):
 
     Args:
         site: what it computes.
-        launch: how it is started.
+        process: the process.
+        draw: returns so many bytes that nobody else knows, for the seed of a contribution.
     """
 
-    def __init__(self, site: ComputedSite, launch: Launch) -> None:
-        self._site, self._process = site, Supervision(launch)
+    def __init__(
+        self, site: ComputedSite, process: Supervision, draw: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        self._site, self._process, self._draw = site, process, draw
         self._schema = stated_schema(site.plan)
         self._binding: PlanBinding | None = None
         self._loaded: messages.Loaded | None = None
@@ -129,7 +134,7 @@ class SeparateComputation(Computation):
         """Put records and model together; see `Computation.task`."""
         loaded = _known(self._loaded)
         record = None if account is None else account.record
-        return SeparateTask(self._site, binding, loaded, self._process, record), None
+        return SeparateTask(self._site, binding, loaded, self._process, record, self._draw), None
 
     def take_notices(self) -> list[News]:
         """Return what there is to say of processes that ended, once."""
@@ -139,7 +144,7 @@ class SeparateComputation(Computation):
         """End the process."""
         self._process.close()
 
-    def _begin(self, start: ProcessStart) -> messages.Begin:
+    def _begin(self, start: Running) -> messages.Begin:
         site, config = self._site, self._site.config
         own = SiteConfig(
             collaborator=config.collaborator,
@@ -196,6 +201,7 @@ class SeparateTask(SiteTask):
         loaded: what is known of its records.
         process: what is asked.
         record: writes a release down; None where the site keeps no ledger.
+        draw: as in `SeparateComputation`.
     """
 
     def __init__(
@@ -205,7 +211,9 @@ class SeparateTask(SiteTask):
         loaded: messages.Loaded,
         process: Supervision,
         record: Record | None,
+        draw: Callable[[int], bytes],
     ) -> None:
+        self._draw = draw
         self._plan, self._participant, self._schema = site.plan, site.participant, binding.schema
         self._binding, self._splits, self._digest = binding, dict(loaded.splits), loaded.digest
         self._process, self._record = process, record
@@ -256,7 +264,7 @@ class SeparateTask(SiteTask):
     ) -> Contribution:
         """Return what this site adds to the requested sum; see `TrainingClient.contribution`."""
         spec = self._specs[request.purpose]
-        question = forms.of_request(replace(request, spec=spec, terms={}), model, remembered, _seed())
+        question = forms.of_request(replace(request, spec=spec, terms={}), model, remembered, self._seed())
 
         def accept(said: object) -> Contribution:
             found = _as(said, messages.Contributed)
@@ -283,7 +291,7 @@ class SeparateTask(SiteTask):
         self, model: GlobalModel, number: RoundNumber, attempt: int, remembered: Remembered = NOTHING
     ) -> LocalChange | None:
         """Return this site's change of a round for a masked sum; see `LocalRounds.summable_change`."""
-        asked = forms.of_model(model), forms.of_memory(remembered), _seed()
+        asked = forms.of_model(model), forms.of_memory(remembered), self._seed()
         question = messages.AskChange(int(number), attempt, *asked)
 
         def accept(said: object) -> LocalChange | None:
@@ -313,7 +321,7 @@ class SeparateTask(SiteTask):
             self._note(found.fault, None)
             return found.numbers
 
-        question = messages.AskNumbers(int(number), attempt, forms.of_model(model), _seed())
+        question = messages.AskNumbers(int(number), attempt, forms.of_model(model), self._seed())
         limit = 8 * noised.sums.length + MAX_ANSWER_TEXT
         return self._process.ask(question, limit, accept, self._releases(_ROUND))
 
@@ -366,16 +374,26 @@ class SeparateTask(SiteTask):
         return Releases(self._planned(purpose), self._record)
 
     def _planned(self, purpose: Purpose) -> Release | None:
-        row, plan = purpose.statistic, self._plan
+        row, plan, training = purpose.statistic, self._plan, self._splits["train"]
+        if plan.statistics is not None:
+            shared = statistics_noise(plan)
+            return (
+                shared.release
+                if shared is not None and training and row.release == shared.release.purpose
+                else None
+            )
         if self._noised is not None:
             return self._noised.sums.release(1) if row.is_round else None
         if not protects_records(plan):
             return None
         if row.is_round:
-            return training_release(plan, self._splits["train"]) if self._splits["train"] else None
+            return training_release(plan, training) if training else None
         if row.noise is None or not self.held_records:
             return None
         return GaussianRelease(row.release, row.noise(sample_level_of(plan)), 1.0, 1)
+
+    def _seed(self) -> str:
+        return self._draw(SEED_BYTES).hex()
 
     def _take_parts(self, said: object) -> None:
         found = _as(said, messages.Assembled)
@@ -463,7 +481,3 @@ def _fits(array: NDArray[np.generic], shape: tuple[int, ...], dtype: np.dtype[np
 
 def _done(said: object) -> None:
     _as(said, messages.Settled)
-
-
-def _seed() -> str:
-    return secrets.token_bytes(32).hex()

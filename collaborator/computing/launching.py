@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from collaborator.computing.carrier import (
     SERVICE,
@@ -61,6 +62,13 @@ KEPT_PREFIXES = (
 _SET = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "JOBLIB_MULTIPROCESSING": "0"}
 """Nothing is written beside sources; what is said is there at once; joblib, a part of scikit-learn, does without
 shared memory."""
+
+
+class Closing(Protocol):
+    """Something that can be closed."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +245,7 @@ class ProcessStart:
         said = self._process.stdout
         if said is not None:
             kept = (said.fileno(), said, self._launch.log)
-            threading.Thread(target=_keep_output, args=kept, daemon=True).start()
+            threading.Thread(target=keep_output, args=kept, daemon=True).start()
 
     def _is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -304,16 +312,23 @@ def _is_there(process: int) -> bool:
     return True
 
 
-def _keep_output(descriptor: int, pipe: object, log: Path) -> None:
-    """Keep what a process says in a log of bounded length, and read no more of it than so much in a second."""
+def keep_output(descriptor: int, pipe: Closing, log: Path, pause: Callable[[float], object] = time.sleep) -> None:
+    """Keep what a process says in a log of bounded length, and read no more of it than so much in a second.
+
+    Args:
+        descriptor: of the end that is read.
+        pipe: the same, to be closed at the end.
+        log: the file.
+        pause: waits for so many seconds.
+    """
     kept = RotatedLog(log, max_bytes=LOG_BYTES, kept=LOG_FILES, owner_only=True)
     begun, read = time.monotonic(), 0
-    with contextlib.suppress(OSError), contextlib.closing(kept), contextlib.closing(pipe):  # type: ignore[type-var]
+    with contextlib.suppress(OSError), contextlib.closing(kept), contextlib.closing(pipe):
         log.parent.mkdir(parents=True, exist_ok=True)
         while part := os.read(descriptor, 1 << 16):
             for line in part.decode("utf-8", "replace").splitlines():
                 kept.append("".join(one if one.isprintable() else " " for one in line[:LINE_CHARACTERS]))
             read += len(part)
             if read > BYTES_PER_SECOND:
-                time.sleep(max(0.0, 1.0 - (time.monotonic() - begun)))
+                pause(max(0.0, 1.0 - (time.monotonic() - begun)))
                 begun, read = time.monotonic(), 0

@@ -16,7 +16,7 @@ from pydantic import Field
 from collaborator.computing.codec import Array, Count, Digest, Real, Words
 from fedfair.aggregation.model_layout import LayoutEntry
 from fedfair.aggregation.quantile_query import QueryStep
-from fedfair.privacy.releases import GaussianRelease, SkellamRelease
+from fedfair.privacy.releases import GaussianRelease, SharedNoiseRelease, SkellamRelease
 from fedfair.tables.profile import DataProfile
 
 Path = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -301,6 +301,13 @@ class ReleasingRecords:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasingShare:
+    """The same, under noise to which every site adds a share."""
+
+    release: SharedNoiseRelease
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasingSite:
     """This is about to be released of the site as a whole."""
 
@@ -332,8 +339,11 @@ ASKED = _named(
 )  # fmt: skip
 """Everything that a service says."""
 
+Releasing = ReleasingRecords | ReleasingShare | ReleasingSite
+
+
 ANSWERED = _named(
     Bound, Loaded, Assembled, Settled, Contributed, ChangeMade, NoChange, NumbersMade, LossesFound,
-    ReleasingRecords, ReleasingSite, Failed,
+    ReleasingRecords, ReleasingShare, ReleasingSite, Failed,
 )  # fmt: skip
 """Everything that a worker says."""

@@ -28,7 +28,7 @@ from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
-from fedfair.privacy.releases import GaussianRelease, Release
+from fedfair.privacy.releases import GaussianRelease, Release, SharedNoiseRelease, SkellamRelease
 from fedfair.process.kept_memory import keep_freed_memory
 from fedfair.signed_message import labelled_message
 from fedfair.tables.feature_storage import FeatureStorage
@@ -252,11 +252,13 @@ class Answerer:
 
     def _write_down(self, release: Release) -> None:
         """Have a release written down before its noise is drawn. Raises PrivacyError where it must not happen."""
-        told = (
-            messages.ReleasingRecords(release)
-            if isinstance(release, GaussianRelease)
-            else messages.ReleasingSite(release)
-        )
+        match release:
+            case GaussianRelease():
+                told: messages.Releasing = messages.ReleasingRecords(release)
+            case SharedNoiseRelease():
+                told = messages.ReleasingShare(release)
+            case SkellamRelease():
+                told = messages.ReleasingSite(release)
         self._channel.send(encode(told))
         said = decode(self._channel.receive(MAX_TEXT_BYTES), messages.ASKED)
         if isinstance(said, messages.ReleaseDenied):

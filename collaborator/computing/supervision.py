@@ -11,12 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from collaborator.computing import messages
-from collaborator.computing.carrier import EndedError
+from collaborator.computing.carrier import Channel, EndedError
 from collaborator.computing.codec import MAX_WORDS, decode, encode
-from collaborator.computing.launching import Launch, ProcessStart
 from fedfair.errors import (
     DataError,
     FedfairError,
@@ -55,7 +55,7 @@ class Briefing:
             not what it must be.
     """
 
-    question: Callable[[ProcessStart], object]
+    question: Callable[[Running], object]
     limit: int
     accept: Callable[[object], None]
 
@@ -109,17 +109,44 @@ class Releases:
             self._is_written = True
 
 
+class Running(Protocol):
+    """A computing process that was started: `launching.Running`.
+
+    Attributes:
+        channel: to it.
+        code: the folder of the copy of the plan's code.
+        scratch: the folder that it writes to.
+    """
+
+    channel: Channel
+    code: Path
+    scratch: Path
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether somebody has ended it."""
+
+    @property
+    def how_it_ended(self) -> str:
+        """Return in words how it ended."""
+
+    def end(self) -> None:
+        """End it; whoever waits for an answer is woken."""
+
+
 class Supervision:
     """The computing process of one site; one thread asks it at a time, and any may close it.
 
     Args:
-        launch: how it is started.
+        start: starts one; raises EndedError where it does not begin, and FedfairError where it cannot be started.
+        log: the file of what it says, for the operator.
+        waits: seconds before each process that is tried with one question.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
+    def __init__(self, start: Callable[[], Running], log: Path, waits: tuple[float, ...] = WAITS) -> None:
+        self._start, self._log, self._waits = start, log, waits
         self._steps: dict[str, Briefing] = {}
-        self._running: ProcessStart | None = None
+        self._running: Running | None = None
         self._told: set[str] = set()
         self._closed = threading.Event()
         self._notices: deque[News] = deque(maxlen=MAX_NOTICES)
@@ -165,7 +192,7 @@ class Supervision:
         """
         made = releases or Releases()
 
-        def asked(running: ProcessStart) -> Answer:
+        def asked(running: Running) -> Answer:
             said = _answer(running, question, limit, made)
             made.finish(is_made=not isinstance(said, messages.Failed | messages.NoChange))
             if isinstance(said, messages.Failed):
@@ -181,10 +208,10 @@ class Supervision:
         if running is not None:
             running.end()
 
-    def _with_a_process(self, work: Callable[[ProcessStart], Answer]) -> Answer:
+    def _with_a_process(self, work: Callable[[Running], Answer]) -> Answer:
         self._closed.clear()
         fault: FedfairError = EndedError("")
-        for seconds in WAITS:
+        for seconds in self._waits:
             if self._closed.wait(seconds):
                 break
             try:
@@ -195,16 +222,16 @@ class Supervision:
         if self._closed.is_set():
             raise TrainingError("this site stops, and its computing process with it")
         raise TrainingError(
-            f"the computing process has failed {len(WAITS)} times over one question: {fault.message}",
-            f"read {self._launch.log}",
+            f"the computing process has failed {len(self._waits)} times over one question: {fault.message}",
+            f"read {self._log}",
         )
 
-    def _prepared(self) -> ProcessStart:
+    def _prepared(self) -> Running:
         """Return a process that was told everything."""
         if self._running is not None and self._running.is_over:
             self._running = None
         if self._running is None:
-            self._running, self._told = ProcessStart(self._launch), set()
+            self._running, self._told = self._start(), set()
         running = self._running
         for name, step in list(self._steps.items()):
             if name not in self._told:
@@ -222,15 +249,15 @@ class Supervision:
             how = running.how_it_ended if isinstance(fault, EndedError) else f"it said what is no answer: {how}"
             running.end()
         if not self._closed.is_set():
-            self._notices.append(ComputingEnded(how, self._launch.log))
+            self._notices.append(ComputingEnded(how, self._log))
 
 
-def _answer(running: ProcessStart, question: object, limit: int, releases: Releases) -> object:
+def _answer(running: Running, question: object, limit: int, releases: Releases) -> object:
     """Return what is answered in the end; before that, releases are written down."""
     channel = running.channel
     channel.send(encode(question))
     while True:
         said = decode(channel.receive(limit), messages.ANSWERED)
-        if not isinstance(said, messages.ReleasingRecords | messages.ReleasingSite):
+        if not isinstance(said, messages.Releasing):
             return said
         channel.send(encode(releases.take(said.release)))
