@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -192,6 +192,31 @@ class SeparateComputation(Computation):
         return KnownRecords(loaded.splits["train"], held, loaded.profile, loaded.withheld, survey)
 
 
+def planned_release(plan: Plan, layout: Layout, splits: Mapping[str, int], purpose: Purpose) -> Release | None:
+    """Return what one site releases with one contribution; None where nothing of its records has noise.
+
+    Args:
+        plan: the plan.
+        layout: of its model.
+        splits: the site's number of records by split.
+        purpose: of the sum.
+    """
+    row, training = purpose.statistic, splits["train"]
+    if plan.statistics is not None:
+        shared = statistics_noise(plan)
+        return None if shared is None or not training else shared.release
+    noised = distributed_dp(plan, layout.dimension)
+    if noised is not None:
+        return noised.sums.release(1) if row.is_round else None
+    if not protects_records(plan):
+        return None
+    if row.is_round:
+        return training_release(plan, training) if training else None
+    if row.noise is None or not any(splits.values()):
+        return None
+    return GaussianRelease(row.release, row.noise(sample_level_of(plan)), 1.0, 1)
+
+
 class SeparateTask(SiteTask):
     """The computations of one site in another process.
 
@@ -280,8 +305,8 @@ class SeparateTask(SiteTask):
 
     def draws(self, purpose: Purpose, round_number: RoundNumber, attempt: int) -> bytes:
         """Return 32 bytes that stand for what is drawn for a contribution, as `contribution_draws`."""
-        entropy = system_entropy if is_noised(self._plan) else None
-        return contribution_draws(self._plan, self._splits["train"], entropy, purpose, round_number, attempt)
+        about = (self._plan, self._splits["train"], system_entropy if is_noised(self._plan) else None)
+        return contribution_draws(*about, purpose, round_number, attempt)
 
     def added(self, addend: Contribution) -> AddedChange:
         """Return what a memory reads of a contribution to a round that is about to be added in the clear."""
@@ -371,26 +396,7 @@ class SeparateTask(SiteTask):
 
     def _releases(self, purpose: Purpose) -> Releases:
         """Return what may be released with a contribution: what the plan says, and nothing else."""
-        return Releases(self._planned(purpose), self._record)
-
-    def _planned(self, purpose: Purpose) -> Release | None:
-        row, plan, training = purpose.statistic, self._plan, self._splits["train"]
-        if plan.statistics is not None:
-            shared = statistics_noise(plan)
-            return (
-                shared.release
-                if shared is not None and training and row.release == shared.release.purpose
-                else None
-            )
-        if self._noised is not None:
-            return self._noised.sums.release(1) if row.is_round else None
-        if not protects_records(plan):
-            return None
-        if row.is_round:
-            return training_release(plan, training) if training else None
-        if row.noise is None or not self.held_records:
-            return None
-        return GaussianRelease(row.release, row.noise(sample_level_of(plan)), 1.0, 1)
+        return Releases(planned_release(self._plan, self.layout, self._splits, purpose), self._record)
 
     def _seed(self) -> str:
         return self._draw(SEED_BYTES).hex()

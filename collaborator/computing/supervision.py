@@ -110,7 +110,7 @@ class Releases:
 
 
 class Running(Protocol):
-    """A computing process that was started: `launching.Running`.
+    """A computing process that was started: `launching.ProcessStart`.
 
     Attributes:
         channel: to it.

@@ -1,4 +1,4 @@
-"""A site whose computing process is started elsewhere by a template, queued and killed: the run notices nothing."""
+"""A site whose computing process is started elsewhere by a template, queued, killed: the run notices nothing."""
 
 import asyncio
 import os
