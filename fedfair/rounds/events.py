@@ -145,6 +145,14 @@ class Misbehaved:
 
 
 @dataclass(frozen=True, slots=True)
+class Excused:
+    """A collaborator takes no part any more, as it has said elsewhere than on a stream: nothing waits for it."""
+
+    participant: ParticipantId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadlinePassed:
     """A deadline that was set with `SetDeadline` has passed."""
 
@@ -166,6 +174,7 @@ Event = (
     | MessageArrived
     | Abstained
     | Misbehaved
+    | Excused
     | DeadlinePassed
     | StopRequested
 )

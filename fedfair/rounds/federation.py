@@ -40,6 +40,7 @@ from fedfair.rounds.events import (
     Disconnected,
     Effect,
     Event,
+    Excused,
     MessageArrived,
     Misbehaved,
     Started,
@@ -229,6 +230,8 @@ class Federation:
             case Misbehaved(participant, message, remedy):
                 if self._run.members.is_heard(participant):
                     yield from summing.expel(participant, message, remedy)
+            case Excused(participant, reason):
+                yield from self._excuse(participant, reason)
             case DeadlinePassed(token):
                 self._run.deadlines.check_issued(token)
                 yield from self._pass_deadline(self._run.deadlines.take(token))
@@ -245,6 +248,14 @@ class Federation:
                 yield from self._summing.pass_deadline(kind, participant, self._run.sum)
 
     # -------------------------------------------------------------- coming and going
+
+    def _excuse(self, participant: ParticipantId, reason: str) -> Iterator[Effect]:
+        presence = self._run.members.presence(participant)  # This refuses a name not of the plan.
+        self._run.members.excuse(participant)
+        if presence is Presence.CONNECTED:
+            yield from self._summing.part_with(Departed(participant, self.rounds_done, reason))
+        elif self.phase is Phase.WAITING:
+            yield from self._gathering.start_if_enough()
 
     def _connect(self, participant: ParticipantId, session: bytes, seen: Seen, state: bytes) -> Iterator[Effect]:
         if self._run.members.presence(participant) is not Presence.ABSENT:  # This refuses a name not of the plan.

@@ -62,8 +62,7 @@ class Gathering:
 
     def start_if_enough(self) -> Iterator[Effect]:
         """While waiting: begin the next sum, or say whom we wait for."""
-        missing = self._run.next.absent
-        if not missing:
+        if not self._run.next.absent and self._run.next.has_quorum:
             yield from self.start()
             return
         if self._interrupted and not self._run.next.is_fixed and self._run.next.has_quorum:

@@ -30,6 +30,7 @@ class Membership:
     def __init__(self, participants: Sequence[ParticipantId]) -> None:
         self._presence = dict.fromkeys(participants, Presence.ABSENT)
         self._held: dict[ParticipantId, bytes] = {}
+        self._excused: set[ParticipantId] = set()
 
     @property
     def connected(self) -> tuple[ParticipantId, ...]:
@@ -38,8 +39,9 @@ class Membership:
 
     @property
     def missing(self) -> tuple[ParticipantId, ...]:
-        """Return all other members."""
-        return tuple(who for who, presence in self._presence.items() if presence is not Presence.CONNECTED)
+        """Return all other members, but for those that are excused."""
+        away = (who for who, presence in self._presence.items() if presence is not Presence.CONNECTED)
+        return tuple(who for who in away if who not in self._excused)
 
     def presence(self, participant: ParticipantId) -> Presence:
         """Return whether `participant` may speak.
@@ -81,6 +83,10 @@ class Membership:
         """Hear `participant` no longer; its stream will end."""
         self._presence[participant] = Presence.REFUSED
         self._held.pop(participant, None)
+
+    def excuse(self, participant: ParticipantId) -> None:
+        """Wait for `participant` no longer."""
+        self._excused.add(participant)
 
     def held(self, participant: ParticipantId) -> bytes:
         """Return the digest of a connected participant's copy of the run; empty where it is not known."""

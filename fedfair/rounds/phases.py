@@ -17,6 +17,7 @@ from fedfair.rounds.events import (
     DeadlinePassed,
     Disconnected,
     Event,
+    Excused,
     MessageArrived,
     Misbehaved,
     Started,
@@ -40,6 +41,7 @@ _CLOSING: Final = frozenset({Phase.SUMMING, Phase.WAITING, Phase.FINISHED, Phase
 PHASES: Final[Mapping[Phase, Mapping[type[Event], frozenset[Phase]]]] = {
     Phase.NEW: {
         Started: frozenset({Phase.WAITING, Phase.FINISHED}),
+        Excused: frozenset({Phase.NEW}),
         StopRequested: frozenset({Phase.ABORTED}),
     },
     Phase.WAITING: {
@@ -49,6 +51,7 @@ PHASES: Final[Mapping[Phase, Mapping[type[Event], frozenset[Phase]]]] = {
         MessageArrived: frozenset({Phase.WAITING}),
         Abstained: frozenset({Phase.WAITING}),
         Misbehaved: frozenset({Phase.WAITING}),
+        Excused: frozenset({Phase.WAITING, Phase.SUMMING, Phase.ABORTED}),
         DeadlinePassed: frozenset({Phase.WAITING, Phase.SUMMING, Phase.FINISHED, Phase.ABORTED}),
         StopRequested: frozenset({Phase.ABORTED}),
     },
@@ -59,6 +62,7 @@ PHASES: Final[Mapping[Phase, Mapping[type[Event], frozenset[Phase]]]] = {
         MessageArrived: _CLOSING,
         Abstained: _CLOSING,
         Misbehaved: _CLOSING,
+        Excused: _CLOSING,
         DeadlinePassed: _CLOSING,
         StopRequested: frozenset({Phase.ABORTED}),
     },

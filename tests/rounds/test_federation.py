@@ -605,6 +605,48 @@ def test_after_the_end_nothing_is_answered(end: str) -> None:
     assert state_of(play.federation) == before
 
 
+# ------------------------------------------------------------------ who takes no part any more
+
+
+@pytest.mark.parametrize("when", ["before the start", "while waiting", "while others wait for it alone"])
+def test_nothing_waits_for_who_is_excused(when: str) -> None:
+    play = Play(plan_of(minimum=2))
+    if when == "before the start":
+        play.tell(events.Excused(C, "it has withdrawn"))
+        play.start(A, B)
+    elif when == "while waiting":
+        play.start(A)
+        play.tell(events.Excused(C, "it has withdrawn"))
+        assert play.federation.phase is Phase.WAITING
+        play.tell(events.Connected(B))
+    else:
+        play.start(A, B)
+        assert play.federation.phase is Phase.WAITING
+        play.tell(events.Excused(C, "it has withdrawn"))
+    assert play.federation.phase is Phase.SUMMING
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
+def test_too_few_that_are_not_excused_begin_nothing() -> None:
+    play = Play(plan_of(minimum=2))
+    play.start(A)
+    for who in (B, C):
+        play.tell(events.Excused(who, "it has withdrawn"))
+    assert play.federation.phase is Phase.WAITING
+    play.pass_deadline(DeadlineKind.JOIN)
+    assert play.federation.phase is Phase.ABORTED
+
+
+def test_who_is_excused_in_the_middle_of_a_sum_leaves_it() -> None:
+    play = playing(minimum=2)
+    (departed, *_) = play.tell(events.Excused(C, "it has withdrawn"))
+    assert departed == events.Departed(C, play.federation.rounds_done, "it has withdrawn")
+    assert C not in play.federation.connected
+    play.run_to_the_end()
+    assert play.federation.phase is Phase.FINISHED
+
+
 # ------------------------------------------------------------------ events that cannot be
 
 
@@ -616,6 +658,7 @@ def one_of_each(who: ParticipantId) -> list[events.Event]:
         events.UploadArrived(who, SumNumber(1), b""),
         events.Abstained(who, SumNumber(1), ""),
         events.Misbehaved(who, "", ""),
+        events.Excused(who, ""),
         events.DeadlinePassed(events.DeadlineToken(DeadlineKind.JOIN, 1)),
         events.StopRequested(""),
     ]
