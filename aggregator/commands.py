@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 
 from aggregator.address import Listen
+from aggregator.assembly import EndTerms, unnotified
 from aggregator.console import RunConsole
 from aggregator.malloc import use_one_heap
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
-from aggregator.server import EndTerms, serve, unnotified, write_ready_file
+from aggregator.server import serve, write_ready_file
 from fedfair.errors import AbortedError, FedfairError, StateError, StoppedError
 from fedfair.ids import AGGREGATOR
 from fedfair.news.event import LogLevel

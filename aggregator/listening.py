@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -11,7 +11,7 @@ import grpc
 
 from aggregator.address import TRIES, Listen
 from aggregator.server_call import lost_statuses_unlogged
-from aggregator.service import SERVER_OPTIONS, Service
+from aggregator.service import SERVER_OPTIONS
 from fedfair.identity.tls import RenewableCertificate
 
 CLOSING_SECONDS = 2.0
@@ -68,11 +68,13 @@ async def bound(
 
 
 @asynccontextmanager
-async def listening(service: Service, shown: RenewableCertificate, listen: Listen) -> AsyncIterator[int]:
+async def listening(
+    handlers: Sequence[grpc.GenericRpcHandler[bytes, bytes]], shown: RenewableCertificate, listen: Listen
+) -> AsyncIterator[int]:
     """Accept connections while the block runs; yield the port.
 
     Args:
-        service: answers them.
+        handlers: answer them.
         shown: the certificate that is shown.
         listen: where.
 
@@ -82,7 +84,7 @@ async def listening(service: Service, shown: RenewableCertificate, listen: Liste
 
     def make() -> grpc.aio.Server:
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        server.add_generic_rpc_handlers((service.handlers(),))
+        server.add_generic_rpc_handlers(tuple(handlers))
         return server
 
     server, port = await bound(make, listen, shown.credentials)

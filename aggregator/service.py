@@ -141,13 +141,16 @@ class Service:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                PARTICIPATE_METHOD: grpc.stream_stream_rpc_method_handler(self._participate),
-                CHECK_METHOD: grpc.stream_unary_rpc_method_handler(self._check),
+                PARTICIPATE_METHOD: grpc.stream_stream_rpc_method_handler(self.participate),
+                CHECK_METHOD: grpc.stream_unary_rpc_method_handler(self.check),
             },
         )
 
-    async def _check(self, _requests: AsyncIterator[bytes], context: Context) -> bytes:
-        """Answer one question; it is taken as a stream, so that nothing is read of one that is refused."""
+    async def check(self, _requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Answer one preflight question, as gRPC calls it.
+
+        It is taken as a stream, so that nothing is read of one that is refused.
+        """
         call = ServerCall(context)
         try:
             await self._limit(call, self._questions, "preflight questions")
@@ -184,7 +187,8 @@ class Service:
         await asyncio.sleep(self._refusal_seconds)
         await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
 
-    async def _participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+    async def participate(self, _requests: AsyncIterator[bytes], context: Context) -> None:
+        """Carry one stream to its end, as gRPC calls it."""
         call = ServerCall(context)
         try:
             await self._attend(call)

@@ -23,6 +23,7 @@ from fedfair.wire.codec import (
     encode_check_request,
     encode_collaborator_frame,
 )
+from fedfair.wire.hub import PLAN_KEY
 from fedfair.wire.service import CHECK, KEEPALIVE, PARTICIPATE, KeepAlive
 
 CHECK_SECONDS = 30.0
@@ -104,16 +105,20 @@ class Link:
 
 @asynccontextmanager
 async def open_link(
-    address: Address, credentials: grpc.ChannelCredentials, egress: Egress, keepalive: KeepAlive = KEEPALIVE
+    address: Address,
+    credentials: grpc.ChannelCredentials,
+    egress: Egress,
+    plan_digest: bytes,
+    keepalive: KeepAlive = KEEPALIVE,
 ) -> AsyncIterator[Link]:
-    """Open a stream for as long as the block runs; leaving the block ends it.
+    """Open a stream about a plan for as long as the block runs; leaving the block ends it.
 
     A firewall that drops idle connections, or an aggregator that has vanished, is noticed as `keepalive` says. So
     it is in the middle of long local training.
     """
     async with open_channel(address, credentials, keepalive) as channel:
         # Frames are bytes already; `bytes` hands them through as they are.
-        call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None)
+        call = channel.stream_stream(PARTICIPATE, bytes, bytes)(None, metadata=naming(plan_digest))
         try:
             yield Link(call, address, egress)
         finally:
@@ -134,9 +139,20 @@ async def ask(
     raw = encode_check_request(request)
     async with open_channel(address, credentials) as channel:
         egress.sending(raw, MessageKind.PREFLIGHT, AT_CONNECTION)
-        call = channel.unary_unary(CHECK, bytes, bytes)(raw, timeout=CHECK_SECONDS)
+        call = channel.unary_unary(CHECK, bytes, bytes)(
+            raw, timeout=CHECK_SECONDS, metadata=naming(request.plan_digest)
+        )
         reply = await carried_out(call, call, address)
     return decode_check_reply(reply)
+
+
+def naming(plan_digest: bytes) -> grpc.aio.Metadata:
+    """Return the metadata by which a hub of several plans knows which one a call is about.
+
+    Args:
+        plan_digest: 32 bytes.
+    """
+    return grpc.aio.Metadata((PLAN_KEY, plan_digest.hex()))
 
 
 async def unless_cancelled(

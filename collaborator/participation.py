@@ -323,7 +323,8 @@ async def dial(
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
     if certificates is not None:
         certificates.met(identity, server)
-    async with open_link(address, channel_credentials(identity, server), egress, keepalive) as link:
+    credentials = channel_credentials(identity, server)
+    async with open_link(address, credentials, egress, ready.binding.digest, keepalive) as link:
         hello = introduction(site, identity, ready.binding.digest, ready.approval)
         yield link, complete(hello)
 

@@ -98,6 +98,6 @@ async def _notify(site: PreparedSite, address: Address, reason: RefusalReason) -
     now = datetime.now(UTC)
     server = await asyncio.to_thread(preflight, address.host, address.port, identity, now, route=address.route)
     with closing(EgressRecord(site, digest)) as egress:
-        async with open_link(address, channel_credentials(identity, server), egress) as link:
+        async with open_link(address, channel_credentials(identity, server), egress, digest) as link:
             await link.send(introduction(site, identity, digest, b""))
             await send_withdrawal(link, reason)

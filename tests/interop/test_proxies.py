@@ -224,7 +224,7 @@ def test_a_proxy_that_dies_after_the_preflight_is_named_by_the_stream(tmp_path: 
                 preflight, place.host, place.port, site, datetime.now(UTC), PATIENCE, place.route
             )
         with closing(EgressRecord(ready.site, ready.binding.digest)) as egress:
-            async with open_link(place, channel_credentials(site, server), egress) as link:
+            async with open_link(place, channel_credentials(site, server), egress, bytes(32)) as link:
                 with pytest.raises(UnreachableError) as caught:
                     await anext(link.frames())
         assert f"the connection to {HOST}:8443 broke ({place.route.words}): " in caught.value.message
