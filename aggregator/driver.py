@@ -27,6 +27,7 @@ from aggregator.records import RunRecords
 from aggregator.sending import Sender
 from aggregator.streams import LOOK_SECONDS, Streams
 from aggregator.sum_reports import SumReports
+from fedfair.ids import ParticipantId
 from fedfair.news.effects import news_of_effect
 from fedfair.news.figures import Attendance, StepReached
 from fedfair.news.processors import Processor
@@ -46,6 +47,7 @@ from fedfair.rounds.events import (
     Finish,
     LeftBehind,
     MessageArrived,
+    Misbehaved,
     PassedOver,
     Refuse,
     Report,
@@ -123,6 +125,16 @@ class RunDriver:
         self._stop_reason = reason
         self._end.hurry()
         self._put(StopRequested(reason))
+
+    def dismiss(self, who: ParticipantId, words: str) -> None:
+        """Send a collaborator away for good that may not take part any more; the run goes on where it can.
+
+        Args:
+            who: the collaborator.
+            words: why.
+        """
+        if who in self.streams.connections:
+            self._put(Misbehaved(who, words, ""))
 
     def _put(self, event: Event, done: asyncio.Future[None] | None = None) -> None:
         self._events.put_nowait((event, done))

@@ -36,6 +36,8 @@ _GROUPS = {
     "certs": "Create, sign, install, renew and revoke the certificates of a federation.",
     "plan": "Check, show and approve the plan, and enroll its members' keys.",
     "aggregator": "Run the aggregator, which sums what the collaborators send and sees nobody's data.",
+    "hub": "Run the hub of a federation that stands: several studies, each consented to by its sites.",
+    "study": "Submit a study to the hub, follow it, fetch its result, and withdraw it.",
     "collaborator": "Run this site's collaborator. Its data stay here.",
     "inbox": "Show the studies proposed to this site, and approve, refuse or withdraw them with a person's key.",
     "data": "Check this site's own records. Nothing leaves the site.",
@@ -49,6 +51,7 @@ _MODULES = {
     "invite": "fedfair.cli.lead",
     "admit": "fedfair.cli.lead",
     "aggregator": "aggregator.commands",
+    "hub": "aggregator.hub.commands",
     "collaborator": "collaborator.commands",
 }
 """Any other is in the module of its name."""

@@ -213,8 +213,8 @@ class ActRecord:
         self._after(raw, act, self.number + 1, consortium)
         return act
 
-    def check_includes(self, entry: bytes) -> None:
-        """Check that the record has an entry that the hub once gave: as the answer to an act, or to somebody else.
+    def check_includes(self, entry: bytes) -> RecordEntry:
+        """Return an entry that the hub gave as the answer to an act, after a look whether the record has it.
 
         Raises:
             ConsortiumError: it has another one in its place, or none.
@@ -227,6 +227,7 @@ class ActRecord:
                 _OTHER_PAST,
             )
         self._check_seen(given.number, given.digest, "an entry that the hub acknowledged")
+        return given
 
     def _check_place(self, entry: RecordEntry) -> None:
         if entry.number != self.number + 1:

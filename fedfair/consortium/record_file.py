@@ -10,13 +10,15 @@ found after a restart too. A line that was cut, by a full disk or with the proce
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedfair.consortium.faults import ConsortiumError
 from fedfair.consortium.members import Consortium
-from fedfair.consortium.record import MAX_BYTES, ActRecord
+from fedfair.consortium.record import MAX_BYTES, ActRecord, parse_entry
 from fedfair.errors import FedfairError
 from fedfair.store.atomic_file import OWNER_ONLY, sync_folder
 from fedfair.store.line_end import is_cut
@@ -26,7 +28,7 @@ FILE = "record.jsonl"
 
 
 class RecordFile:
-    """The file of a record; one process uses it at a time.
+    """The file of a record; several processes may append to it.
 
     Args:
         path: where it is, or will be.
@@ -79,22 +81,42 @@ class RecordFile:
                     yield line[:-1]
 
     def append(self, record: ActRecord, entries: Sequence[bytes]) -> None:
-        """Write entries, wait for the disk, and then take them into the record.
+        """Write entries that are not here yet, wait for the disk, and take them into the record.
+
+        What another process has appended meanwhile is taken first: a command may ask the hub beside a service.
 
         Args:
             record: as `load` returned it, with what was appended since.
-            entries: in their order.
+            entries: in their order; some may be in the record already.
 
         Raises:
             ConsortiumError: a check refuses one; those before it are in the file and in the record.
             FedfairError: they cannot be written; the record is as it was.
         """
-        for raw in entries:
-            record.extend(raw, self._write)
+        with self._locked():
+            record.extend_all(self.lines(record.number))
+            for raw in entries:
+                if parse_entry(raw).number <= record.number:
+                    record.check_includes(raw)
+                else:
+                    record.extend(raw, self._write)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        path = self.path.with_name(f".{self.path.name}.lock")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
+        except OSError as error:
+            raise FedfairError(f"{path}: {error.strerror}", "let this user write there") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _write(self, raw: bytes) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._drop_cut_line()
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
             try:

@@ -103,6 +103,7 @@ def authenticate(
     ca: x509.Certificate,
     crl: x509.CertificateRevocationList,
     now: datetime,
+    listed: str = "the roster of the plan",
 ) -> AuthenticatedPeer:
     """Return who is at the other end of a connection to the aggregator.
 
@@ -113,6 +114,7 @@ def authenticate(
         ca: the authority.
         crl: its present revocation list.
         now: an aware time.
+        listed: where the roster stands, for the message.
 
     Raises:
         IdentityError: TLS below 1.3, no or an unusable certificate, another authority or federation, expired,
@@ -133,8 +135,8 @@ def authenticate(
         )
     if participant.name not in roster:
         raise IdentityError(
-            f"{participant.name} has a certificate of this federation but is not in the roster of the plan",
-            "add its signing key to federation.roster; every site must then approve the plan again",
+            f"{participant.name} has a certificate of this federation but is not in {listed}",
+            "the lead adds its signing key; where it is a plan's roster, every site approves the plan again",
         )
     return AuthenticatedPeer(participant.name, fingerprint(certificate))
 

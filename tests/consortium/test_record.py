@@ -150,9 +150,23 @@ def test_a_record_on_the_disk_is_verified_again_and_a_cut_line_is_dropped(tmp_pa
     kept.append(again, hub.lines[3:])
     assert kept.load(consortium()).head == hub.record.head
     assert list(kept.lines(after=4)) == hub.lines[4:]
-    with pytest.raises(ConsortiumError):
-        kept.append(again, [hub.lines[2]])
+    kept.append(again, [hub.lines[2]])
     assert kept.load(consortium()).head == hub.record.head
     kept.path.write_bytes(kept.path.read_bytes().replace(b"why not", b"why yes"))
     with pytest.raises(ConsortiumError, match=r"record\.jsonl:2"):
         kept.load(consortium())
+
+
+def test_two_processes_may_append_to_one_file(tmp_path: Path) -> None:
+    hub, kept = lived(), RecordFile(tmp_path / "record.jsonl")
+    service, command = kept.load(consortium()), kept.load(consortium())
+    kept.append(service, hub.lines[:3])
+    kept.append(command, hub.lines[:4])
+    kept.append(service, hub.lines[3:])
+    assert service.head == hub.record.head
+    assert kept.load(consortium()).head == hub.record.head
+    other = Play()
+    other.done(ActKind.SUBMITTED, "bert", words="another question")
+    with pytest.raises(ConsortiumError) as caught:
+        kept.append(service, other.lines)
+    assert caught.value.check is RecordCheck.PAST
