@@ -190,15 +190,23 @@ def statistics_layout(plan: Plan) -> StatisticsLayout:
     return StatisticsLayout(tuple(histograms), tuple(means), by, statistics_noise(plan))
 
 
-def statistics_question(plan: Plan) -> str:
+def statistics_question(plan: Plan, *, of_columns: bool = True) -> str:
     """Return in words what a plan asks of which rows: equal for plans whose sums are the same.
+
+    Args:
+        plan: the plan.
+        of_columns: whether it tells what is asked of columns, or only whose number of records is.
 
     Raises:
         LocalProtocolError: it has no statistics.
     """
     stated, table = _stated(plan)
     asked = {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in stated.columns.items()}
-    words = {"columns": asked, "by": stated.by, "rows": table.model_dump(mode="json", include={"rows"})["rows"]}
+    words = {
+        "columns": asked if of_columns else {},
+        "by": stated.by,
+        "rows": table.model_dump(mode="json", include={"rows"})["rows"],
+    }
     return json.dumps(words, sort_keys=True)
 
 

@@ -7,7 +7,8 @@ open again only for the very same sites; `policy.earlier_cohort: any` allows mor
 (`request_limits`), and where a plan adds noise, the noise covers the difference.
 
 Statistics of a column are asked in many ways, and two ways over the same sites can be subtracted too: with other
-rows, bins or groups. So without noise this site answers them again only for the very same question.
+rows, bins or groups. So without noise this site answers them again only for the very same question, and of other
+columns only for the same rows and groups.
 
 A model is known by its vector and the scaling of its features: no loss depends on anything else. A column is known
 by its name, for a survey and a standardisation sum the same values; its slices are of other records. Reads rows
@@ -148,8 +149,9 @@ class EarlierSums:
         names = sum_kind(purpose).columns(self._plan, self._schema)
         if self._plan.statistics is None:
             return tuple(map(_column, names))
-        question = statistics_question(self._plan)
-        return tuple(Subject(key("statistics over", name), f"statistics of {name}", question) for name in names)
+        question, rows = (statistics_question(self._plan, of_columns=whole) for whole in (True, False))
+        columns = (Subject(key("statistics over", name), f"statistics of {name}", question) for name in names)
+        return (Subject(key("records over"), "the number of records", rows), *columns)
 
     def _clash(self, subjects: Iterable[Subject], asked: Sequence[str]) -> tuple[Subject, str] | None:
         """Return the first thing that was opened over other sites under another plan."""

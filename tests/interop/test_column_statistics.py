@@ -159,7 +159,11 @@ def test_exact_statistics_of_a_column_are_told_twice_for_the_same_question_alone
     workspace = federation(tmp_path / "first", None, epsilon=None)
     assert play(workspace, Federation.everybody).state.value == "finished"
     make_ready(site(after(tmp_path / "same", workspace, epsilon=None, min_group=30), "clinic-a"))
+    # A column that was never asked about may be, but of the same rows: their number is told too.
+    sex = {"columns": {"sex": {"count": True}}}
+    make_ready(site(after(tmp_path / "other", workspace, epsilon=None, **sex), "clinic-a"))
     for folder, table, statistics in (
+        ("other rows", {"rows": {"sex": ["F"]}}, sex),
         ("rows", {"rows": {"sex": ["F"]}}, {}),
         ("groups", {}, {"by": "sex"}),
         ("bins", {}, {"columns": {"age": {"bins": [20, 41, 60]}}}),
