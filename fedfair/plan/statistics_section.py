@@ -114,8 +114,10 @@ def statistics_faults(
         message = f"is {training.rounds}, and a plan of statistics trains nothing"
         yield Fault(("training", "rounds"), message, "remove training, or statistics")
     for key in sorted(training.model_fields_set - USED):
-        message = "is stated, and a plan of statistics trains nothing"
-        yield Fault(("training", key), message, "remove it, or statistics")
+        # A default that is written out says nothing, as in every plan.
+        if getattr(training, key) != type(training).model_fields[key].default:
+            message = "is stated, and a plan of statistics trains nothing"
+            yield Fault(("training", key), message, "remove it, or statistics")
     for name, section in others.items():
         if section != type(section)():
             message = "is stated, and a plan of statistics has neither model nor evaluation"

@@ -31,7 +31,9 @@ def test_it_states_no_model_and_no_training_and_its_run_is_one_sum() -> None:
     assert (is_unevaluated(plan), measures_excess(plan)) == (True, False)
     assert privacy_level(plan) is PrivacyLevel.STATISTICS
     # What was filled in is no second plan.
-    assert canonical_plan(Plan.model_validate(plan.model_dump(exclude_unset=True))) == canonical_plan(plan)
+    for told in (plan.model_dump(exclude_unset=True), plan.model_dump(), plan.model_dump(mode="json")):
+        assert canonical_plan(Plan.model_validate(told)) == canonical_plan(plan)
+        assert Plan.model_validate(told) == plan
     told = dict(summary(plan))
     assert {"learns", "minimises", "trains", "evaluates"}.isdisjoint(told)
     assert "epsilon 1 at delta 1e-05 for all numbers together" in told["differential privacy"]
