@@ -191,8 +191,11 @@ def site(workspace: Workspace, name: str) -> PreparedSite:
 
 
 @pytest.mark.slow
-def test_real_processes_answer_one_sum_and_end(tmp_path: Path, started: Started) -> None:
+def test_real_processes_answer_one_sum_and_end_also_where_another_one_computes(
+    tmp_path: Path, started: Started
+) -> None:
     started.workspace = federation(tmp_path, None, epsilon=None)
+    over(tmp_path / "clinic-c.yaml", worker={"process": True})
     aggregator = started.aggregator()
     sites = {name: started.collaborator(name) for name in NAMES}
     told = {name: ended(process) for name, process in sites.items()}
