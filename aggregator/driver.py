@@ -44,10 +44,10 @@ from fedfair.rounds.events import (
     Departed,
     Effect,
     Event,
+    Excused,
     Finish,
     LeftBehind,
     MessageArrived,
-    Misbehaved,
     PassedOver,
     Refuse,
     Report,
@@ -127,14 +127,13 @@ class RunDriver:
         self._put(StopRequested(reason))
 
     def dismiss(self, who: ParticipantId, words: str) -> None:
-        """Send a collaborator away for good that may not take part any more; the run goes on where it can.
+        """Go on without a collaborator that takes no part any more, whether it is connected or not.
 
         Args:
             who: the collaborator.
             words: why.
         """
-        if who in self.streams.connections:
-            self._put(Misbehaved(who, words, ""))
+        self._put(Excused(who, words))
 
     def _put(self, event: Event, done: asyncio.Future[None] | None = None) -> None:
         self._events.put_nowait((event, done))

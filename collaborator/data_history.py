@@ -48,7 +48,7 @@ class DataComparison:
 
 def summary_path(site: PreparedSite) -> Path:
     """Return where the summary of the last run is."""
-    return site.state / f"{site.participant}.data-profile.json"
+    return site.state / f"{site.writer}.data-profile.json"
 
 
 def keep_summary(site: PreparedSite, profile: DataProfile, now: datetime) -> None:

@@ -76,6 +76,7 @@ class StudyRun:
         self._driven: DrivenRun | None = None
         self._stopped = ""
         self._rounds = -1
+        self._dismissed: set[str] = set()
         self.opened = asyncio.Event()
 
     @property
@@ -94,10 +95,14 @@ class StudyRun:
             if self._driven is not None:
                 self._driven.driver.stop(words)
 
-    def dismiss(self, site: str, words: str) -> None:
-        """Send a site away that has withdrawn; the run goes on without it where its plan allows."""
-        if self._driven is not None:
-            self._driven.driver.dismiss(ParticipantId(site), words)
+    def dismiss_absent(self) -> None:
+        """Go on without the sites that have refused or withdrawn, each told to the run once."""
+        if self._driven is None:
+            return
+        for site in self._study.submitted.sites:
+            if site not in self._study.taking_part and site not in self._dismissed:
+                self._dismissed.add(site)
+                self._driven.driver.dismiss(ParticipantId(site), f"it takes no part in the study {self._name}")
 
     async def carry(self) -> None:
         """Drive the study to its end, through every failure that passes."""
@@ -163,6 +168,8 @@ class StudyRun:
         farewell = EndTerms(finished=finished)
         with assembled(run, terms.shown, publish, terms.limits, terms.start_timer, farewell) as driven:
             self._driven = driven
+            self._dismissed.clear()
+            self.dismiss_absent()
             self.opened.set()
             if self._stopped:
                 driven.driver.stop(self._stopped)
@@ -256,8 +263,7 @@ class StudyRuns:
                 if found is None:
                     self._begin(study.name)
                 else:
-                    for site in study.withdrawn:
-                        found[0].dismiss(site, f"{site} has withdrawn from the study {study.name}")
+                    found[0].dismiss_absent()
             elif found is not None and study.phase in {StudyPhase.WITHDRAWN, StudyPhase.ABORTED}:
                 found[0].stop(study.words)
         running = sum(study.phase is StudyPhase.RUNNING for study in studies)

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,7 +54,7 @@ class StudyProcess:
     gpu: int | None
     memory_gib: float | None
     passphrase: bytes = field(repr=False)
-    interpreter: str = sys.executable
+    interpreter: str
 
     def words(self, pipe: int) -> tuple[str, ...]:
         """Return the command.

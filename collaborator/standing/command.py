@@ -51,7 +51,7 @@ def serve(
         return kept[0]
 
     site = open_site(folder, passphrase)
-    service = StandingService(site, _publish(LogChoice(log_format, log_level)), hub=place)
+    service = StandingService(site, _publish(LogChoice(log_format, log_level)), sys.executable, place)
     asyncio.run(service.run())
     if service.is_outdated:
         _begin_anew(kept[0])

@@ -6,7 +6,6 @@ Which one starts or stops is decided by `schedule.py`.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from collaborator.standing.child import StudyChild, StudyProcess, start_child
-from collaborator.standing.schedule import RunningStudy, StudyStep, after_failure
+from collaborator.standing.schedule import RunningStudy, SiteSaid, StudyStep, after_failure
 from collaborator.standing.site import StandingSite
 from fedfair.news import standing as news
 from fedfair.news.event import News
@@ -40,6 +39,7 @@ class StudyPlace:
         gave_way: whether it was stopped for an older study.
         is_done: whether its process has done its work.
         words: why it does not run; for its status.
+        told: what the hub has acknowledged of this site, which the record may not show yet.
         ignored: decisions that count nothing, which the operator was told of.
     """
 
@@ -51,6 +51,7 @@ class StudyPlace:
     gave_way: bool = False
     is_done: bool = False
     words: str = ""
+    told: SiteSaid = SiteSaid.NOTHING
     ignored: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -69,7 +70,7 @@ class StudyProcesses:
         site: StandingSite,
         publish: Callable[[News], None],
         changed: Callable[[], None],
-        interpreter: str = sys.executable,
+        interpreter: str,
     ) -> None:
         self._site, self._publish, self._changed = site, publish, changed
         self._interpreter = interpreter

@@ -12,8 +12,12 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from fedfair.policy.site_settings import SiteSettings
+
+END_TIME: Final = timedelta(minutes=2)
+"""How long a process may take to end by itself, after its last sum, once the study is over."""
 
 
 class HubPhase(enum.Enum):
@@ -169,7 +173,8 @@ def _running_steps(known: Sequence[StudyFacts], settings: SiteSettings, now: dat
     for study in known:
         if study.running is None:
             continue
-        why = _why_to_stop(study, is_outside=hours is not None and hours.outside == "stop" and not in_hours)
+        outside = hours is not None and hours.outside == "stop" and not in_hours
+        why = _why_to_stop(study, now, is_outside=outside)
         if why and not study.running.stopping:
             yield StudyStep(StepKind.STOP, study.name, why=why)
         # A process that was asked to stop keeps its place and its GPU until it has ended.
@@ -188,11 +193,15 @@ def _running_steps(known: Sequence[StudyFacts], settings: SiteSettings, now: dat
         yield from _yielded(stays, oldest, settings, now)
 
 
-def _why_to_stop(study: StudyFacts, *, is_outside: bool) -> str:
+def _why_to_stop(study: StudyFacts, now: datetime, *, is_outside: bool) -> str:
     if study.consent in (PeopleSay.REFUSED, PeopleSay.WITHDRAWN):
         return "this site's people have withdrawn their approval"
+    if study.hub is HubPhase.OVER:
+        # The process hears the end from the hub itself, and writes down what it has come to.
+        still = study.running is not None and now - study.running.moved >= END_TIME
+        return "the study is over" if still else ""
     if not _may_run(study):
-        return "the study is over"
+        return "this site takes no part in it any more"
     return "outside the hours of site.yaml" if is_outside else ""
 
 

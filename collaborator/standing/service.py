@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from collaborator.standing.act_egress import record_act
 from collaborator.standing.fetching import UnfitStudyError, fetch_study, unpack_study
 from collaborator.standing.processes import StudyPlace, StudyProcesses
-from collaborator.standing.schedule import StepKind, StudyFacts, StudyStep, after_failure, next_steps
+from collaborator.standing.schedule import SiteSaid, StepKind, StudyFacts, StudyStep, after_failure, next_steps
 from collaborator.standing.site import StandingSite, facts_of, note_status, phase_of, tidy
 from fedfair.consent.approvers import Approvers
 from fedfair.consortium import acts
@@ -34,7 +34,7 @@ from fedfair.store.atomic_file import replace_file
 from fedfair.store.disk import writing
 from fedfair.version import __version__, installed_version
 from fedfair.wire.calling import Address
-from fedfair.wire.hub_client import HubClient, HubRefusalError
+from fedfair.wire.hub_client import HubClient
 
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the inbox: how long a withdrawal may take to have its effect."""
@@ -45,7 +45,11 @@ MOST_SECONDS: Final = 60.0
 MEASURE_SECONDS: Final = 300.0
 """Between two looks at how much the disk holds, and which version is installed."""
 
-_DONE_WORDS = {StepKind.APPROVE: "approved", StepKind.REFUSE: "refused", StepKind.WITHDRAW: "withdrawn"}
+_TOLD = {
+    StepKind.APPROVE: SiteSaid.APPROVED,
+    StepKind.REFUSE: SiteSaid.REFUSED,
+    StepKind.WITHDRAW: SiteSaid.WITHDRAWN,
+}
 _KINDS = {
     StepKind.APPROVE: acts.ActKind.APPROVED,
     StepKind.REFUSE: acts.ActKind.REFUSED,
@@ -71,12 +75,12 @@ class StandingService:
         self,
         site: StandingSite,
         publish: Callable[[News], None],
-        interpreter: str = sys.executable,
+        interpreter: str,
         hub: tuple[str, int] | None = None,
     ) -> None:
         self._site, self._publish, self._hub = site, publish, hub
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._fetching = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._telling = asyncio.Lock()
         self._used, self._measured, self._upgraded = 0.0, -MEASURE_SECONDS, False
         self.changed = asyncio.Event()
         self.is_outdated = False
@@ -97,19 +101,16 @@ class StandingService:
 
         self._publish(news.ServiceStarted(self._site.name, str(self._address()), self._site.known.record.number))
         with stopping(stop):
-            async with (
-                HubClient(self._address(), self._site.identity) as following,
-                HubClient(self._address(), self._site.identity) as asking,
-            ):
-                loops = [self._follow(following), self._decide(asking), self._look()]
+            async with HubClient(self._address(), self._site.identity) as client:
+                loops = [self._follow(client), self._decide(), self._look()]
                 running = [asyncio.create_task(loop) for loop in loops]
                 waiting = asyncio.create_task(stopped.wait())
                 try:
                     await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    for task in (*running, waiting, *self._tasks):
+                    for task in (*running, waiting, *self._tasks.values()):
                         task.cancel()
-                    await asyncio.gather(*running, waiting, *self._tasks, return_exceptions=True)
+                    await asyncio.gather(*running, waiting, *self._tasks.values(), return_exceptions=True)
                     await self._processes.end_all()
         for task in running:
             if not task.cancelled() and (fault := task.exception()) is not None:
@@ -141,7 +142,7 @@ class StandingService:
                 continue
             if entries:
                 known.extend(entries)
-                newest = acts.parse_act(_act_of(entries[-1]))
+                newest = parse_entry(entries[-1]).act
                 self._publish(news.RecordExtended(known.record.number, _words(newest)))
                 self.changed.set()
 
@@ -151,7 +152,7 @@ class StandingService:
             await asyncio.sleep(LOOK_SECONDS)
             self.changed.set()
 
-    async def _decide(self, client: HubClient) -> None:
+    async def _decide(self) -> None:
         while True:
             await self.changed.wait()
             self.changed.clear()
@@ -160,8 +161,9 @@ class StandingService:
                 settings = self._site.settings()
                 has_room = self._used_gib() < settings.disk.limit_gib
                 steps = next_steps(facts.values(), settings, _now().astimezone(), has_room=has_room)
-                for step in steps:
-                    await self._carry_out(step, client)
+                # What stops a study waits for nothing, and for no hub that does not answer.
+                for step in sorted(steps, key=lambda step: step.act is not StepKind.STOP):
+                    await self._carry_out(step)
                 facts = self._facts()
                 self._note(facts)
                 if self._upgraded and not any(known.running for known in facts.values()):
@@ -178,9 +180,13 @@ class StandingService:
         for name, study in self._site.studies().items():
             place = self._processes.place(name)
             facts = facts_of(self._site, study, approvers, is_unfit=bool(place.unfit))
-            running, resumes = self._processes.running(name), place.resumes
             found[name] = replace(
-                facts, running=running, resumes=resumes, gave_way=place.gave_way, is_done=place.is_done
+                facts,
+                said=facts.said if place.told is SiteSaid.NOTHING else place.told,
+                running=self._processes.running(name),
+                resumes=place.resumes,
+                gave_way=place.gave_way,
+                is_done=place.is_done,
             )
             self._tell_ignored(study, approvers, place)
         return found
@@ -208,15 +214,15 @@ class StandingService:
 
     # -------------------------------------------------------------- steps
 
-    async def _carry_out(self, step: StudyStep, client: HubClient) -> None:
-        """Do one step; what goes wrong with it is said and stops no other."""
+    async def _carry_out(self, step: StudyStep) -> None:
+        """Do one step, or begin it; what goes wrong with it is said and stops no other."""
         study = self._site.studies()[step.study]
         try:
             match step.act:
                 case StepKind.FETCH:
-                    self._begin_fetch(study)
+                    self._begin("fetch", self._fetch(study))
                 case StepKind.APPROVE | StepKind.REFUSE | StepKind.WITHDRAW:
-                    await self._say(step.act, study, client)
+                    self._begin(f"tell {study.name}", self._tell(step.act, study))
                 case StepKind.START:
                     await self._processes.start(step, str(self._address()))
                 case StepKind.STOP:
@@ -230,20 +236,16 @@ class StandingService:
 
     def _failed(self, what: str, fault: FedfairError | OSError) -> None:
         words = fault.message if isinstance(fault, FedfairError) else f"{fault.strerror} {fault.filename or ''}"
-        if isinstance(fault, UnreachableError):
-            return  # the loop that follows the record says so
-        self._publish(news.ServiceFault(what, words))
+        if not isinstance(fault, UnreachableError):  # which the loop that follows the record tells
+            self._publish(news.ServiceFault(what, words))
 
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _begin_fetch(self, study: ConsortiumStudy) -> None:
-        """Fetch one archive at a time, beside everything else."""
-        if not self._fetching:
-            self._fetching = True
-            self._begin(self._fetch(study))
+    def _begin(self, what: str, work: Coroutine[object, object, None]) -> None:
+        """Begin something beside everything else: one archive at a time, and one act about each study."""
+        if what in self._tasks:
+            work.close()
+            return
+        self._tasks[what] = asyncio.create_task(work)
+        self._tasks[what].add_done_callback(lambda _: self._tasks.pop(what, None))
 
     async def _fetch(self, study: ConsortiumStudy) -> None:
         act, folder = study.submitted, self._site.study_folder(study.name)
@@ -261,10 +263,19 @@ class StandingService:
             self._failed(f"fetch {study.name}", fault)
             await asyncio.sleep(LOOK_SECONDS)
         finally:
-            self._fetching = False
             self.changed.set()
 
-    async def _say(self, act: StepKind, study: ConsortiumStudy, client: HubClient) -> None:
+    async def _tell(self, act: StepKind, study: ConsortiumStudy) -> None:
+        try:
+            async with self._telling:
+                await self._say(act, study)
+        except (FedfairError, OSError) as fault:
+            self._failed(f"{act.value} {study.name}", fault)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self.changed.set()
+
+    async def _say(self, act: StepKind, study: ConsortiumStudy) -> None:
         """Tell the hub what this site's people have decided, without their names; the approval is the site's."""
         site, digest = self._site, study.submitted.plan_digest
         identity, folder = site.identity(), site.study_folder(study.name)
@@ -287,24 +298,19 @@ class StandingService:
             site.known.record.head,
             study.name,
             digest,
-            words=self._processes.place(study.name).unfit if act is StepKind.REFUSE else "",
+            words="" if act is StepKind.APPROVE else self._processes.place(study.name).unfit or site.words(study),
             payload=payload,
         )
-        try:
-            site.known.acknowledge(await client.post(acts.sign_act(said, identity.signing_key)))
-        except HubRefusalError as fault:
-            # Another act came in between: the record says what is true now.
-            self._publish(news.ServiceFault(f"{act.value} {study.name}", fault.message))
-            return
-        self._publish(news.StudyDecided(study.name, _DONE_WORDS[act]))
+        raw = acts.sign_act(said, identity.signing_key)
+        record_act(site, raw, digest)
+        async with HubClient(self._address(), site.identity) as client:
+            site.known.acknowledge(await client.post(raw))
+        self._processes.place(study.name).told = _TOLD[act]
+        self._publish(news.StudyDecided(study.name, _TOLD[act].value))
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _act_of(entry: bytes) -> bytes:
-    return parse_entry(entry).act_bytes
 
 
 def _words(act: acts.Act) -> str:

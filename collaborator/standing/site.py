@@ -73,6 +73,11 @@ class StandingSite:
         """The folder of its keys and certificates."""
         return Path(self.config.cert_folder)
 
+    @property
+    def egress_folder(self) -> Path:
+        """The folder of its egress records."""
+        return self.folder / "egress" if self.config.egress is None else Path(self.config.egress).parent
+
     def identity(self) -> SiteIdentity:
         """Return its keys and certificate; read again each time, so that a renewal is used.
 
@@ -118,6 +123,11 @@ class StandingSite:
         """Return what this site's people have decided about a study, and which decisions count nothing."""
         verified, faults = read_decisions(self.study_folder(study.name), approvers, self.subject(study))
         return decisions.tally(verified, approvers), faults
+
+    def words(self, study: ConsortiumStudy) -> str:
+        """Return the words of whoever has refused or withdrawn, without the name; empty where nobody has."""
+        verified, _ = read_decisions(self.study_folder(study.name), self.approvers(), self.subject(study))
+        return next((one.words for one in verified if one.choice is not decisions.Choice.APPROVE), "")
 
     def used_gib(self) -> float:
         """Return how much the folder of studies holds, in GiB."""

@@ -37,6 +37,10 @@ class MessageKind(enum.Enum):
         "plan digest, signed approval, signature over the certificate, what it was asked last",
     )
     PREFLIGHT = "preflight question", "the same as an introduction but for what it was asked, and the site's clock"
+    ACT = (
+        "act",
+        "what this site says about a study to all members: approved with its approval, refused or withdrawn",
+    )
     PUBLIC_KEY = (
         "public key",
         "a fresh public key of secure aggregation, a promise and the state of the run by its digest, signed",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collaborator.standing.schedule import (
+    END_TIME,
     HubPhase,
     PeopleSay,
     RunningStudy,
@@ -82,10 +83,14 @@ def test_without_room_nothing_is_fetched_and_what_was_never_approved_goes_first(
     ],
 )
 def test_a_running_study_stops_at_once_where_it_may_not_go_on(changes: dict[str, object]) -> None:
-    running = replace(READY, running=RunningStudy(None, NOON), **changes)
+    running = replace(READY, running=RunningStudy(None, NOON - END_TIME), **changes)
     assert StepKind.STOP in [step.act for step in acts(running)]
     stopping = replace(running, running=RunningStudy(None, NOON, stopping=True))
     assert StepKind.STOP not in [step.act for step in acts(stopping)]
+
+
+def test_a_process_hears_the_end_of_its_study_by_itself() -> None:
+    assert acts(replace(READY, running=RunningStudy(None, NOON), hub=HubPhase.OVER)) == []
 
 
 def test_as_many_run_as_the_site_says_in_the_order_of_the_hub() -> None:
