@@ -24,6 +24,8 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         "matplotlib": "plots",
         "h11": "status",
         "prometheus_client": "status",
+        "starlette": "page",
+        "uvicorn": "page",
         "mlflow": "mlflow",
         "tensorboard": "tensorboard",
         "transformers": "text",

@@ -33,6 +33,7 @@ SINGLE_EXTRAS: Mapping[Path, str] = {
         "mlflow",
         "notebook",
         "onnx",
+        "page",
         "parquet",
         "plots",
         "ray",

@@ -453,7 +453,8 @@ def _models(above: type[pydantic.BaseModel]) -> Iterator[type[pydantic.BaseModel
 def _preload() -> None:
     for package in PRELOADED:
         for module in pkgutil.walk_packages([str(REPOSITORY / package)], f"{package}."):
-            if not module.name.endswith("__main__"):
+            # Starlette brings a plugin of pytest; pytest, started here too, must be the first to load it.
+            if not module.name.endswith("__main__") and "consent_page" not in module.name:
                 with contextlib.suppress(ImportError):  # an optional library that is not installed here
                     importlib.import_module(module.name)
     for model in _models(pydantic.BaseModel):

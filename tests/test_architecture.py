@@ -162,6 +162,7 @@ def test_a_collaborator_speaks_to_the_network_in_one_module_which_records_what_i
         "collaborator/computing/launching.py",
         "fedfair/tables/sql_connection.py",  # knows how a URL spells a password
         "fedfair/cli/status.py",  # reads a status that is served
+        "collaborator/consent_page/app.py",  # takes a form apart
         "fedfair/identity/preflight.py",
         "fedfair/identity/ssh_agent.py",  # asks an agent on this machine for a signature
         "fedfair/policy/proxy.py",  # takes a URL apart

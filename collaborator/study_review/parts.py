@@ -165,7 +165,9 @@ def ledger_blocks(found: Examination, files: StudyFiles) -> Iterator[Block]:
     if not found.spent:
         rows.append(("so far", "nothing was released under any plan, as far as the ledger knows"))
     rows += [("this study", words) for words in found.cost]
-    if not found.cost and "ledger" not in found.faults:
+    if "data" in found.faults:
+        rows.append(("this study", "unknown: its cost depends on this site's records, which cannot be read"))
+    elif not found.cost and "ledger" not in found.faults:
         rows.append(("this study", "adds no noise for single records, and this site keeps no ledger"))
     yield TableBlock("Privacy", (), tuple(rows))
     if found.releases:

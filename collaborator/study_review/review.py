@@ -200,10 +200,10 @@ def _changes(found: WorkspaceDifference) -> dict[ReviewPart, tuple[Block, ...]]:
     study: list[Block] = []
     if found.sentences:
         rows = [(one.heading, one.old or "none", one.new or "none") for one in found.sentences]
-        study.append(TableBlock(f"What differs from {old}, in words", ("about", old, new), tuple(rows)))
+        study.append(TableBlock("How it differs, in words", ("about", old, new), tuple(rows)))
     if found.keys:
         keys = [(key.key, _value(key.old), _value(key.new), key.concern.value) for key in found.keys]
-        study.append(TableBlock(f"Keys that differ from {old}", ("key", old, new, "is about"), tuple(keys)))
+        study.append(TableBlock("Keys that differ", ("key", old, new, "is about"), tuple(keys)))
     code = [SourceText(f"{one.change}: {one.path}", "\n".join(one.lines), True) for one in found.files]
     return {ReviewPart.STUDY: tuple(study), ReviewPart.CODE: tuple(code)}
 

@@ -165,6 +165,30 @@ def person(
     say(_line(name, public))
 
 
+@app.command()
+def page(
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where; other than this machine only under TLS.")
+    ] = "localhost:8750",
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="PEM file; with it, other machines may reach the page.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="PEM file of that certificate's key.")] = None,
+    config: Config = DEFAULT_CONFIG,
+) -> None:
+    """Serve the inbox as a page on this machine; a link that is printed here logs somebody in, once."""
+    from fedfair.errors import MissingExtraError
+    from fedfair.extras import install_command, is_installed
+
+    missing = [name for name in ("starlette", "uvicorn") if not is_installed(name)]
+    if missing:
+        raise MissingExtraError(f"the page needs {' and '.join(missing)}", install_command("page"))
+    from collaborator.consent_page.place import page_place
+    from collaborator.consent_page.serving import serve_page
+
+    serve_page(config, page_place(listen, certificate, key), say)
+
+
 def _line(name: str, public: str) -> str:
     return f'  {name}: {{key: "{public}", words: ""}}'
 

@@ -44,12 +44,16 @@ class StatusPlace:
         port: 0 lets the system choose one.
         certificate: PEM file with the certificate and those between it and its authority; None for plain HTTP.
         key: PEM file of its key.
+        what: is served there, for messages.
+        option: of the command line that named it, for messages.
     """
 
     host: str
     port: int
     certificate: Path | None = None
     key: Path | None = None
+    what: str = "status"
+    option: str = "--status"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -85,13 +89,13 @@ class StatusPlace:
                 path.read_bytes()
             except OSError as fault:
                 raise IdentityError(
-                    f"{path}: the {what} of the status cannot be read: {fault.strerror}"
+                    f"{path}: the {what} of the {self.what} cannot be read: {fault.strerror}"
                 ) from fault
         try:
             context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
         except (ssl.SSLError, FedfairError) as fault:
             raise IdentityError(
-                f"{self.certificate} and {self.key} cannot be used for the status: {_words(fault)}",
+                f"{self.certificate} and {self.key} cannot be used for the {self.what}: {_words(fault)}",
                 "give the PEM file of a certificate and that of its key, without a passphrase",
             ) from fault
         return context
@@ -116,8 +120,8 @@ class StatusPlace:
                 opened.pop_all()
         except OSError as fault:
             raise FedfairError(
-                f"the status cannot be served on {self}: {fault.strerror}",
-                "is another process listening there? choose another place with --status HOST:PORT",
+                f"the {self.what} cannot be served on {self}: {fault.strerror}",
+                f"is another process listening there? choose another place with {self.option} HOST:PORT",
             ) from fault
         return listener
 
