@@ -127,13 +127,15 @@ class RunDriver:
         self._put(StopRequested(reason))
 
     def dismiss(self, who: ParticipantId, words: str) -> None:
-        """Go on without a collaborator that takes no part any more, whether it is connected or not.
+        """Go on without a collaborator that takes no part any more, connected or not; a stream of it is ended.
 
         Args:
             who: the collaborator.
             words: why.
         """
         self._put(Excused(who, words))
+        if (connection := self.streams.connections.get(who)) is not None:
+            connection.leave(Refused(words, "", try_again=False))
 
     def _put(self, event: Event, done: asyncio.Future[None] | None = None) -> None:
         self._events.put_nowait((event, done))

@@ -85,11 +85,34 @@ def prepare(
     Returns:
         The workspace, ready for `Processes`.
     """
-    federation = dict(plan["federation"])
+    federation = plan["federation"]
     names = tuple(federation["collaborators"])
     roster = issue_all(folder / "cert", federation["name"], names, ["localhost"], datetime.now(UTC))
-    federation["roster"] = dict(roster)
-    federation["aggregator"] = {"host": "localhost", "port": free_port("localhost")}
+    return prepare_with(folder, plan, roster, free_port("localhost"), files, weights)
+
+
+def prepare_with(
+    folder: Path,
+    plan: Mapping[str, Any],
+    roster: Mapping[str, str],
+    port: int,
+    files: Mapping[str, str] = NO_FILES,
+    weights: Path | None = None,
+) -> Workspace:
+    """Write what `prepare` writes, for sites whose identities lie in the folder's `cert` already.
+
+    Args:
+        folder: with nothing but `cert`.
+        plan: as for `prepare`.
+        roster: the public signing key of every collaborator, by its name.
+        port: of the aggregator, or the hub.
+        files: as for `prepare`.
+        weights: as for `prepare`.
+    """
+    federation = dict(plan["federation"])
+    names = tuple(federation["collaborators"])
+    federation["roster"] = {name: roster[name] for name in names}
+    federation["aggregator"] = {"host": "localhost", "port": port}
     workspace = Workspace(folder, names)
     workspace.plan.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump({**plan, "federation": federation}, sort_keys=False)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-import yaml
 
 from aggregator.address import Listen
 from aggregator.hub.folder import HubFolder
@@ -103,15 +102,9 @@ class Consortium:
     def workspace(self, study: str, plan: dict[str, object]) -> Workspace:
         """Write the workspace of a study, as its researcher and its sites have it."""
         folder = self.folder / "workspaces" / study
-        values = dict(plan)
-        federation = dict(values["federation"])  # type: ignore[call-overload]
-        federation["roster"] = {name: self.keys[name] for name in federation["collaborators"]}
-        federation["aggregator"] = {"host": "localhost", "port": self.port}
-        found = Workspace(folder, tuple(federation["collaborators"]))
-        found.plan.parent.mkdir(parents=True)
-        found.plan.write_text(yaml.safe_dump({**values, "federation": federation}, sort_keys=False))
+        folder.mkdir(parents=True)
         (folder / "cert").symlink_to(self.certificates)
-        loopback._approve_everywhere(found, {})
+        found = loopback.prepare_with(folder, plan, self.keys, self.port)
         self.workspaces[study] = found
         return found
 

@@ -8,10 +8,12 @@ import pytest
 from aggregator.address import Listen
 from aggregator.hub import runs
 from aggregator.hub.server import serve_hub
+from aggregator.token_bucket import PeerLimits
 from fedfair.consortium.acts import ActKind
 from fedfair.consortium.studies import StudyPhase
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, UnreachableError
 from tests.hub.hub_kit import Consortium, PlayedHub, play
+from tests.interop.federation_kit import WatchedWorker
 from tests.plans import small_plan
 
 
@@ -85,20 +87,51 @@ def test_a_fault_that_nobody_foresaw_ends_its_study_alone(
     play(consortium, scenario)
 
 
-def test_a_site_withdraws_and_the_study_goes_on_where_enough_are_left(consortium: Consortium) -> None:
-    federation = {"min_collaborators": 2, "reconnect_grace_seconds": 0}
-    consortium.workspace("two-of-three", small_plan(rounds=2, seed=3, federation=federation))
+def test_a_site_withdraws_in_the_middle_and_the_others_go_on(
+    consortium: Consortium,
+) -> None:
+    consortium.workspace("open", small_plan(rounds=6, seed=3, federation={"min_collaborators": 2}))
 
     async def scenario(hub: PlayedHub) -> None:
-        await approved(hub, "two-of-three")
-        await hub.act("clinic-c", ActKind.WITHDRAWN, "two-of-three", "a patient asked")
-        running = hub.federation("two-of-three")
-        with pytest.raises(FedfairError, match="has withdrawn"):
-            await running.take_part("clinic-c")
-        await hub.begun_with("two-of-three", "clinic-a", "clinic-b")
-        found = await hub.until("two-of-three", StudyPhase.FINISHED)
+        await approved(hub, "open")
+        federation = hub.federation("open")
+        counted = 0
+
+        async def before(_: object) -> None:
+            nonlocal counted
+            counted += 1
+            if counted == 8:
+                await hub.act("clinic-c", ActKind.WITHDRAWN, "open", "a patient asked")
+
+        leaving = asyncio.create_task(
+            federation.take_part("clinic-c", around=lambda worker: WatchedWorker(worker, before))
+        )
+        others = asyncio.gather(federation.take_part("clinic-a"), federation.take_part("clinic-b"))
+        with pytest.raises(FedfairError, match="takes no part in the study"):
+            await leaving
+        assert [each.rounds for each in await others] == [6, 6]
+        found = await hub.until("open", StudyPhase.FINISHED)
         assert found.taking_part == ("clinic-a", "clinic-b")
-        # All three are needed here.
+        with pytest.raises(FedfairError, match="has withdrawn"):
+            await federation.take_part("clinic-c")
+
+    play(consortium, scenario)
+
+
+def test_a_study_begins_without_who_refused_and_ends_with_too_few(
+    consortium: Consortium,
+) -> None:
+    consortium.workspace("open", small_plan(rounds=2, seed=3, federation={"min_collaborators": 2}))
+
+    async def scenario(hub: PlayedHub) -> None:
+        await hub.submit("open")
+        await hub.act("clinic-c", ActKind.REFUSED, "open", "not our question")
+        await hub.approve("open", "clinic-a", "clinic-b")
+        await hub.until("open", StudyPhase.RUNNING)
+        federation = hub.federation("open")
+        # Nobody waits for a deadline here: the two are all who take part.
+        await asyncio.gather(federation.take_part("clinic-a"), federation.take_part("clinic-b"))
+        await hub.until("open", StudyPhase.FINISHED)
         await approved(hub, "sound")
         await hub.act("clinic-c", ActKind.WITHDRAWN, "sound", "here too")
         found = await hub.until("sound", StudyPhase.WITHDRAWN)
@@ -107,6 +140,30 @@ def test_a_site_withdraws_and_the_study_goes_on_where_enough_are_left(consortium
             await hub.federation("sound").take_part("clinic-a")
 
     play(consortium, scenario)
+
+
+def test_a_flood_of_calls_about_one_study_slows_that_study_alone(consortium: Consortium) -> None:
+    async def scenario(hub: PlayedHub) -> None:
+        await approved(hub, "broken", "sound")
+        flooding = hub.federation("broken")
+
+        async def one() -> str:
+            try:
+                async with flooding.dial("clinic-a") as (link, _):
+                    await link.finish()
+                    async for _ in link.frames():
+                        pass
+            except UnreachableError as fault:
+                return fault.message
+            return ""
+
+        told = await asyncio.gather(*(one() for _ in range(40)))
+        assert sum("too many sessions from clinic-a" in each for each in told) >= 20
+        # The same site, with the same certificate, about the study beside it.
+        await hub.federation("sound").everybody()
+        await hub.until("sound", StudyPhase.FINISHED)
+
+    play(consortium, scenario, limits=PeerLimits(burst=10, seconds_per_token=3600.0, refusal_seconds=0.0))
 
 
 def test_a_site_that_was_away_at_the_end_is_told_later_and_once(consortium: Consortium) -> None:
