@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from aggregator.address import Listen
+from aggregator.address import Listen, free_port
 from aggregator.hub.folder import HubFolder
 from aggregator.hub.server import serve_hub
 from aggregator.token_bucket import PeerLimits
 from fedfair.cli import loopback
-from fedfair.cli.loopback import Workspace, free_port
+from fedfair.cli.loopback import Workspace
 from fedfair.consortium.acts import Act, ActKind, sign_act
 from fedfair.consortium.members import sign_consortium
 from fedfair.consortium.record import sign_entry
