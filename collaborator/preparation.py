@@ -261,6 +261,9 @@ def find_site(
     plan = load_plan(plan_file)
     check_deployment(plan)
     config = load_site_config(config_file)
+    if study and "process" not in config.worker.model_fields_set:
+        # What stands for months runs the code of many studies: never beside the keys, unless the site says so.
+        config = config.model_copy(update={"worker": config.worker.model_copy(update={"process": True})})
     plan = plan if config.frozen is None else plan.with_frozen(Path(config.frozen))
     participant = site_name(plan, config, config_file, name)
     check_protection(plan)

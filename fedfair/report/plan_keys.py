@@ -47,7 +47,7 @@ the plan by `fedfair plan schema > plan.schema.json`, and let the plan begin wit
 ```
 """
 
-SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+PLAN_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: federation", sections.FederationSection),
     ("federation.aggregator", sections.AggregatorAddress),
     ("plan.yaml: task", task.TaskSection),
@@ -84,6 +84,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluation.slices", sections.SlicesSection),
     ("plan.yaml: statistics", statistics_section.StatisticsSection),
     ("statistics.columns", statistics_section.ColumnSection),
+)
+
+SITE_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("collaborator.yaml", site_config.SiteConfig),
     ("collaborator.yaml: data", site_config.SiteData),
     ("collaborator.yaml: data.format", site_format.FormatSection),
@@ -99,6 +102,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("approvers.yaml", approvers.ApproversSection),
     ("approvers.yaml: people", approvers.PersonSection),
 )
+
+SECTIONS = (*PLAN_SECTIONS, *SITE_SECTIONS)
 
 
 def page() -> str:

@@ -15,7 +15,7 @@ from fedfair.plan.fields import Section
 from fedfair.plan.privacy import SampleLevelSection
 from fedfair.plan.schema import Plan
 from fedfair.plan.sections import TrainingSection
-from fedfair.report.plan_keys import SECTIONS
+from fedfair.report import plan_keys
 from tests.conftest import REPOSITORY
 
 PINNED: dict[str, dict[str, Any]] = json.loads(
@@ -23,7 +23,7 @@ PINNED: dict[str, dict[str, Any]] = json.loads(
 )
 PLAN_SECTIONS: dict[str, type[BaseModel]] = {
     "plan.yaml": Plan,
-    **{title: section for title, section in SECTIONS if "collaborator.yaml" not in title},
+    **dict(plan_keys.PLAN_SECTIONS),
 }
 REQUIRED = "required"
 

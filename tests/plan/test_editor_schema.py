@@ -17,7 +17,7 @@ from fedfair.plan.schema import Plan
 from fedfair.plan.validation_messages import validated
 from fedfair.plan.yaml_reader import parse_document
 from fedfair.policy.site_config import SiteConfig
-from fedfair.report.plan_keys import SECTIONS
+from fedfair.report.plan_keys import PLAN_SECTIONS
 from fedfair.workspace.create import TEMPLATES, plan_text
 from tests.conftest import REPOSITORY
 
@@ -74,10 +74,7 @@ def test_a_plan_with_a_mistake_does_not_fit(section: str, change: dict[str, obje
 def test_every_key_of_the_reference_is_explained() -> None:
     definitions: dict[str, Any] = plan_schema()["$defs"]
     described: list[tuple[type[BaseModel], str]] = [
-        (section, name)
-        for title, section in SECTIONS
-        if "collaborator.yaml" not in title
-        for name in section.model_fields
+        (section, name) for _, section in PLAN_SECTIONS for name in section.model_fields
     ]
     for section, name in described:
         assert definitions[section.__name__]["properties"][name]["description"] == meanings(section)[name]
