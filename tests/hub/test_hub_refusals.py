@@ -16,6 +16,7 @@ from fedfair.wire.calling import Address
 from fedfair.wire.hub_client import HubClient, HubRefusalError
 from fedfair.workspace.archive import pack
 from tests.hub.hub_kit import HEART, Consortium, PlayedHub, play
+from tests.interop.own_folders import revoke_name
 from tests.plans import small_plan
 
 
@@ -188,5 +189,17 @@ def test_a_fetch_that_was_broken_off_is_continued_and_another_file_is_refused(
             kept.write_bytes(content + b"?")
             with pytest.raises(FedfairError, match="expected"):
                 await site.fetch(act.archive_digest, act.archive_bytes, tmp_path / "again.zip")
+
+    play(consortium, scenario)
+
+
+def test_a_certificate_that_is_revoked_while_the_hub_runs_is_refused_at_once(consortium: Consortium) -> None:
+    async def scenario(_: PlayedHub) -> None:
+        async with client(consortium, "carl") as carl:
+            assert len(await carl.acts(0)) == 1
+            revoke_name(consortium.certificates, "carl")
+            assert await refused(carl.acts(0)) == "author"
+        async with client(consortium, "bert") as bert:
+            assert len(await bert.acts(0)) == 1
 
     play(consortium, scenario)
