@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aggregator.journal import Journal
 from fedfair.aggregation import evaluation_file, model_file
 from fedfair.certificate import document as certificates
+from fedfair.consortium.acts import ActKind
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import approve
 from fedfair.secagg.log import Record, frame
+from fedfair.wire.hub import PutRequest, encode_reply, encode_request
 from fedfair.workspace.archive import pack
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -30,12 +32,16 @@ def messages() -> Iterator[tuple[str, bytes]]:
     """Yield the kind and the bytes of each message."""
     from tests.secagg.test_secagg_messages import BYTES
     from tests.wire.test_codec import AGGREGATOR, COLLABORATOR, ONE_OF_EACH, REPLY
+    from tests.wire.test_hub_messages import REPLIES
 
     for way, one in ONE_OF_EACH:
         names = {id(COLLABORATOR): "to-the-aggregator", id(AGGREGATOR): "to-a-site", id(REPLY): "check-reply"}
         yield names.get(id(way), "check-request"), way[0](one)
     for raw in BYTES:
         yield "secagg-message", raw
+    yield "hub-put", encode_request(PutRequest(PLAN_DIGEST, 9, 4, b"five!"))
+    for reply in REPLIES:
+        yield "hub-reply", encode_reply(reply)
 
 
 def documents() -> Iterator[tuple[str, bytes]]:
@@ -44,6 +50,7 @@ def documents() -> Iterator[tuple[str, bytes]]:
     from tests.audit.record_makers import kept
     from tests.certificate import certificate_makers as made
     from tests.conftest import REPOSITORY
+    from tests.consortium.consortium_makers import Play, listed
 
     yield "plan", yaml.safe_dump(plans.small_plan()).encode()
     for path in sorted((REPOSITORY / "examples").rglob("plan.yaml")):
@@ -66,6 +73,11 @@ def documents() -> Iterator[tuple[str, bytes]]:
         approved_at="2031-05-04T10:00:00+00:00",
     )
     yield "approval", approval
+    play = Play()
+    play.done(ActKind.SUBMITTED, "bert")
+    yield from (("act", play.act(ActKind.APPROVED, "clinic-a")), ("act", play.act(ActKind.ENDED, "aggregator")))
+    yield "record-entry", play.lines[1]
+    yield "consortium", listed()
     losses = np.linspace(0.05, 2.0, 40)
     yield "certificate", certificates.to_text(made.make_sealed(losses)).encode()
     yield "evaluation", evaluation_file.to_text(made.make_record(test=losses)).encode()

@@ -20,6 +20,9 @@ from fedfair.aggregation.evaluation_file import parse_evaluation
 from fedfair.audit.reader import RecordReader, bounded_lines
 from fedfair.certificate.check import check_figures
 from fedfair.certificate.document import parse_certificate
+from fedfair.consortium.acts import parse_act
+from fedfair.consortium.members import parse_consortium
+from fedfair.consortium.record import parse_entry
 from fedfair.ids import FederationName, ParticipantId
 from fedfair.plan.approval import verify_approval
 from fedfair.plan.loading import load_plan
@@ -27,7 +30,7 @@ from fedfair.policy.site_config import load_site_config
 from fedfair.results.reading import parse_result
 from fedfair.secagg import log as secagg_log
 from fedfair.secagg.messages import kind_of
-from fedfair.wire import codec
+from fedfair.wire import codec, hub
 from fedfair.workspace.archive import unpack
 from tests.fuzz.mutation import (
     Mutation,
@@ -165,6 +168,11 @@ KINDS = (
     FuzzedKind("collaborator", _site, broken_yaml),
     FuzzedKind("workspace", _archive, broken_zip),
     FuzzedKind("approval", _approval, broken_json),
+    FuzzedKind("hub-put", lambda raw, _: hub.decode_put_request(raw), broken_fields, True),
+    FuzzedKind("hub-reply", lambda raw, _: hub.decode_reply(raw), broken_fields, True),
+    FuzzedKind("act", lambda raw, _: parse_act(raw), broken_json),
+    FuzzedKind("record-entry", lambda raw, _: parse_entry(raw), broken_json),
+    FuzzedKind("consortium", lambda raw, _: parse_consortium(raw), broken_yaml),
     FuzzedKind("certificate", _certificate, broken_json),
     FuzzedKind("result", lambda raw, _: parse_result(raw, "result.json"), broken_json),
     FuzzedKind("evaluation", lambda raw, _: parse_evaluation(raw, "evaluation.json"), broken_json),
