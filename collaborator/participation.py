@@ -147,6 +147,7 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
     stem = state_stem(site.participant, ready.binding.digest)
     # First of all, for it names the process that has this site's files.
     with ExitStack() as files:
+        files.callback(ready.computation.close)
         log = WriteAheadLog(site.state / f"{stem}.secagg") if is_masked(site.plan) else None
         if log is not None:
             files.callback(log.close)
