@@ -125,6 +125,21 @@ def test_the_commands_carry_a_study_from_its_plan_to_its_result(tmp_path: Path) 
         assert (tmp_path / "results" / "stroke" / "last.safetensors").exists()
         shown = command(tmp_path, "study", "record", *bert)
         assert re.search(r"7 acts, verified; the last entry is sha256:[0-9a-f]{64}", shown)
+        # The lead makes an observer a researcher: a list that every member then has from the record.
+        draft = tmp_path / "draft.yaml"
+        present = (tmp_path / "anna" / "consortium.yaml").read_text(encoding="utf-8")
+        changed = present.replace("number: 1", "number: 2").replace("role: observer", "role: researcher")
+        draft.write_text(changed, encoding="utf-8")
+        anna = [
+            "--name",
+            "anna",
+            "--folder",
+            str(tmp_path / "anna"),
+            "--cert-folder",
+            str(consortium.certificates),
+        ]
+        assert "list 2 of 7 members is in the record" in command(tmp_path, "hub", "members", str(draft), *anna)
+        assert "8 acts, verified" in command(tmp_path, "study", "record", *bert)
         late = played(["-m", "fedfair.cli", "study", "withdraw", "stroke", *bert], tmp_path)
         assert late.returncode == 2
         assert "stroke is finished, so it cannot be withdrawn now (check: phase)" in late.stdout
@@ -132,3 +147,21 @@ def test_the_commands_carry_a_study_from_its_plan_to_its_result(tmp_path: Path) 
         process.terminate()
         process.communicate(timeout=PATIENCE)
     assert ActKind.MEMBERS.value in shown
+
+
+def test_the_lead_signs_the_first_list_for_the_operator_of_the_hub(tmp_path: Path) -> None:
+    consortium = Consortium(tmp_path).made()
+    draft = tmp_path / "draft.yaml"
+    draft.write_bytes((tmp_path / "anna" / "consortium.yaml").read_bytes())
+    (tmp_path / "new").mkdir()
+    new = ["--folder", str(tmp_path / "new"), "--cert-folder", str(consortium.certificates), "--name"]
+    assert "both are for the hub's operator" in command(tmp_path, "hub", "members", str(draft), *new, "anna")
+    consortium.hub.record.unlink()
+    for file in (FIRST_ACT, "consortium.yaml"):
+        (consortium.hub.path / file).write_bytes((tmp_path / "new" / file).read_bytes())
+    assert "has 7 members" in command(consortium.hub.path, "hub", "create")
+    again = played(["-m", "fedfair.cli", "hub", "create"], consortium.hub.path)
+    assert (again.returncode, "this is a hub already" in again.stdout) == (2, True)
+    (tmp_path / "new" / "consortium.yaml").unlink()
+    usurped = played(["-m", "fedfair.cli", "hub", "members", str(draft), *new, "bert"], tmp_path)
+    assert (usurped.returncode, "is not signed by the lead, anna" in usurped.stdout) == (2, True)
