@@ -1,5 +1,6 @@
 """`fedfair inbox` as a person at the site types it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fedfair.consent.decisions import Choice, tally
 from fedfair.consent.inbox import read_decisions, study_folder, write_decision
 from fedfair.errors import ApprovalError, FedfairError, IdentityError, PlanError
 from tests.consent import people, site
+from tests.consent.test_ssh_agent import agent
 
 AGE_2 = "age-2"
 LI = ("--passphrase-file", "people/li.txt")
@@ -116,6 +118,22 @@ def test_a_person_makes_a_key_whose_line_can_be_copied(home: Path) -> None:
     (home / "short.txt").write_text("too short")
     with pytest.raises(IdentityError, match="fewer than 12 characters"):
         run("person", "other", "--passphrase-file", "short.txt")
+
+
+@pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="there is no ssh-agent here")
+def test_a_person_decides_with_a_key_that_never_leaves_an_agent(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "people" / "amina.pem").unlink()
+    (home / "people" / "jonas.pem").unlink()
+    given = ("--digest", digest(home), "--words", "no")
+    with agent(tmp_path) as place:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
+        assert people.public("amina") in run("person", "amina", "--agent")
+        with pytest.raises(IdentityError, match="nor a key of jonas in an ssh-agent"):
+            run("refuse", AGE_2, "--as", "jonas", *given)
+        run("refuse", AGE_2, "--as", "amina", *given)
+    assert "refused by amina" in run()
 
 
 def test_a_site_without_people_is_told_how_to_name_them(home: Path) -> None:
