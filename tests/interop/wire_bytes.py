@@ -28,6 +28,7 @@ GRPC_PREFIX_BYTES = 5
 NO_ERROR, CANCEL = 0, 8
 
 HEADERS = {
+    "fedfair-plan": "[0-9a-f]{64}",  # the digest of the plan, by which a hub knows the study
     ":scheme": "https",
     ":method": "POST",
     ":path": r"/fedfair\.v1\.Federation/(Participate|Check)",
