@@ -18,16 +18,19 @@ import typer
 from fedfair.cli.initial_model import put_initial_model
 from fedfair.consortium.acts import ActKind
 from fedfair.consortium.faults import ConsortiumError, RecordCheck
-from fedfair.consortium.members import FILE, read_consortium
+from fedfair.consortium.members import FILE, Consortium, MemberRole, read_consortium
 from fedfair.consortium.record import parse_entry
 from fedfair.consortium.record_file import FILE as RECORD_FILE
 from fedfair.consortium.record_file import RecordFile
 from fedfair.consortium.studies import ConsortiumStudy
 from fedfair.errors import FedfairError, PlanError
+from fedfair.identity.signing import format_signing_key
 from fedfair.identity.store import load_site_identity
+from fedfair.ids import ParticipantId
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.derived import quorum
 from fedfair.plan.digest import format_digest
+from fedfair.plan.enrolment import enroll
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.policy.proxy import ENVIRONMENT, choose_route
 from fedfair.process.passphrase import FILE_HELP, own_passphrase
@@ -115,6 +118,7 @@ def submit(
     """
     from fedfair.workspace.archive import pack
 
+    _pin_sites(plan_file, read_consortium(folder / FILE))
     put_initial_model(plan_file)
     plan = load_plan(plan_file)
     check_deployment(plan)
@@ -245,6 +249,31 @@ def record(
         say(f"{entry.number} {act.at} {act.by} {act.kind.value}{about}{words}")
     number, digest = verified.head
     say(f"{number} acts, verified; the last entry is {format_digest(digest)}")
+
+
+def _pin_sites(plan_file: Path, consortium: Consortium) -> None:
+    """Pin the keys of the sites that the plan names and does not pin yet, as the list of members has them.
+
+    Raises:
+        PlanError: the plan is of another federation, or names somebody who is no site of this one.
+    """
+    federation = load_plan(plan_file).federation
+    if federation.name != consortium.federation:
+        raise PlanError(
+            f"{plan_file}: federation.name is {federation.name}, and {FILE} is of {consortium.federation}",
+            f"write name: {consortium.federation}",
+        )
+    sites = {name: one for name, one in consortium.members.items() if one.role is MemberRole.SITE}
+    strangers = [name for name in federation.collaborators if name not in sites]
+    if strangers:
+        raise PlanError(
+            f"{plan_file}: {', '.join(strangers)}: no site of {consortium.federation} by list {consortium.number}",
+            f"the sites are {', '.join(sites)}",
+        )
+    missing = [name for name in federation.collaborators if name not in federation.roster]
+    if missing:
+        keys = {name: format_signing_key(sites[ParticipantId(name)].public_key) for name in missing}
+        enroll(plan_file, keys, replace=False)
 
 
 def _known(line: MemberLine, study: str) -> ConsortiumStudy:

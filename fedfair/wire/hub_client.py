@@ -234,6 +234,9 @@ class HubClient:
             raise
         finally:
             call.cancel()
+        if isinstance(reply, HubRefusal):
+            # It may be the certificate that is refused, and this side may have another one by now.
+            await self.close()
         return _expected(reply, kind)
 
     async def _open(self) -> grpc.aio.Channel:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from fedfair.consortium.acts import Act, ActKind, sign_act
 from fedfair.consortium.studies import StudyPhase
 from fedfair.errors import FedfairError
-from fedfair.identity.store import load_signing_key
+from fedfair.identity.authority import CERTIFICATE_DAYS
+from fedfair.identity.authority_store import issue, load_authority
+from fedfair.identity.request import parse_request
+from fedfair.identity.store import install_certificate, load_signing_key, renew_site
 from fedfair.wire.calling import Address
 from fedfair.wire.hub_client import HubClient, HubRefusalError
 from fedfair.workspace.archive import pack
@@ -199,6 +203,12 @@ def test_a_certificate_that_is_revoked_while_the_hub_runs_is_refused_at_once(con
             assert len(await carl.acts(0)) == 1
             revoke_name(consortium.certificates, "carl")
             assert await refused(carl.acts(0)) == "author"
+            # A line that was refused takes up the certificate that this side has got meanwhile.
+            now, folder = datetime.now(UTC), consortium.certificates
+            asked = parse_request(renew_site(folder, "carl"))
+            authority = load_authority(folder, now, None)
+            install_certificate(folder, issue(folder, authority, asked, hosts=(), now=now, days=CERTIFICATE_DAYS))
+            assert len(await carl.acts(0)) == 1
         async with client(consortium, "bert") as bert:
             assert len(await bert.acts(0)) == 1
 

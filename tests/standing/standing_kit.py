@@ -70,16 +70,27 @@ class StandingFederation:
 
     # -------------------------------------------------------------- once
 
-    def founded(self, needed: int = 2, people: tuple[str, ...] = PEOPLE) -> "StandingFederation":
-        """Make every folder as a federation of one plan has left it, and let all stand."""
+    def joined(self, plan: Mapping[str, object] | None = None) -> "StandingFederation":
+        """Make the folders of the lead and every site as a federation of one plan has left them."""
         now, hub = datetime.now(UTC), self.host("hub")
         self.port = free_port("localhost")
         hub.mkdir(parents=True)
         authority = found_authority(hub / "cert", HEART, now, None)
-        keys = {name: self._identity(authority, name, now) for name in (AGGREGATOR, *self.sites, "bert", "dora")}
-        plan = self._plan(small(self.sites), keys)
+        self.keys = {name: self._identity(authority, name, now) for name in (AGGREGATOR, *self.sites)}
         (hub / "plan").mkdir()
-        (hub / "plan" / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
+        stated = self._plan(plan or small(self.sites), self.keys)
+        (hub / "plan" / "plan.yaml").write_text(yaml.safe_dump(stated, sort_keys=False))
+        for name in self.sites:
+            site = {"collaborator": name, "device": "cpu", "threads": 1, "policy": {"min_records": 1}}
+            (self.host(name) / "collaborator.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
+        self.authority = authority
+        return self
+
+    def founded(self, needed: int = 2, people: tuple[str, ...] = PEOPLE) -> "StandingFederation":
+        """Make every folder, with a researcher and an observer, and let all stand."""
+        self.joined()
+        now, hub = datetime.now(UTC), self.host("hub")
+        keys = self.keys | {name: self._identity(self.authority, name, now) for name in ("bert", "dora")}
         self.run("hub", "stand", "--lead", "anna")
         draft = yaml.safe_load((hub / "members.yaml").read_text())
         for name, role in (("bert", "researcher"), ("dora", "observer")):
@@ -112,8 +123,6 @@ class StandingFederation:
 
     def _site(self, name: str, needed: int, people: tuple[str, ...]) -> None:
         home = self.host(name)
-        site = {"collaborator": name, "device": "cpu", "threads": 1, "policy": {"min_records": 1}}
-        (home / "collaborator.yaml").write_text(yaml.safe_dump(site, sort_keys=False))
         shutil.copy(self.host("hub") / "consortium.yaml", home / "sent.yaml")
         self.run(name, "stand", "sent.yaml", "--lead-key", "shown")
         keys = {person: {"key": format_signing_key(key_of(person).public_key())} for person in people}
