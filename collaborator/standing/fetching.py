@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fedfair.consent.inbox import StudyFolder
 from fedfair.consortium.acts import Act
-from fedfair.errors import FedfairError, RemoteProtocolError
+from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
@@ -22,7 +22,7 @@ from fedfair.workspace.archive import unpack
 _MIB = 1 << 20
 
 
-class UnfitStudyError(FedfairError):
+class UnfitStudyError(PlanError):
     """This site cannot take a study, whatever its people say: it is not what its act says, or not for it."""
 
 

@@ -121,7 +121,7 @@ class AllPlans:
             f"the policy of {self._name} allows {most} {asked.kind}{of_set} over all plans; it has answered "
             f"{made}, and this would be {made + asked.count}"
         )
-        return Refusal(reason, f"all_plans.{asked.kind}", f"{made + asked.count}", f"at most {most}")
+        return Refusal(reason, "all_plans", f"{made + asked.count}", f"at most {most}")
 
 
 def _size(kind: str, records: str) -> bytes:

@@ -35,6 +35,7 @@ class RefusalReason(enum.Enum):
     POLICY_PUBLISH_SITE_MEANS = "its own policy refuses the request: publish_site_means"
     POLICY_MAX_BINS = "its own policy refuses the request: max_bins"
     POLICY_MAX_BINS_PER_RECORD = "its own policy refuses the request: max_bins_per_record"
+    POLICY_ALL_PLANS = "its own policy refuses the request: all_plans"
     POLICY_MAX_ROUNDS = "its own policy refuses the request: max_rounds"
     POLICY_MAX_RUNS = "its own policy refuses the request: max_runs"
     POLICY_EVALUATION_COHORT = "its own policy refuses the request: evaluation_cohort"

@@ -55,7 +55,7 @@ def test_a_plan_after_the_other_comes_to_the_end_of_one_count() -> None:
     assert site.ask(3, asked(1)) is None
     refusal = site.ask(3, asked(BLOCK + 1))
     assert isinstance(refusal, Refusal)
-    assert refusal.term == "all_plans.rounds"
+    assert refusal.term == "all_plans"
     assert refusal.reason == (
         "the policy of clinic-a allows 100 rounds over all plans; it has answered 96, and this would be 112"
     )
@@ -128,4 +128,4 @@ def test_a_site_keeps_the_count_on_its_disk_over_plans(tmp_path: Path) -> None:
     assert all(other.admit(asked(round_number)) is None for round_number in range(1, ROUNDS + 1))
     refused = first.admit(asked(BLOCK + 1))
     assert isinstance(refused, Refusal)
-    assert refused.term == "all_plans.rounds"
+    assert refused.term == "all_plans"

@@ -132,6 +132,7 @@ class Abstain(_message.Message):
         REASON_POLICY_ROWS: _ClassVar[Abstain.Reason]
         REASON_POLICY_MAX_BINS: _ClassVar[Abstain.Reason]
         REASON_POLICY_MAX_BINS_PER_RECORD: _ClassVar[Abstain.Reason]
+        REASON_POLICY_ALL_PLANS: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -203,6 +204,7 @@ class Abstain(_message.Message):
     REASON_POLICY_ROWS: Abstain.Reason
     REASON_POLICY_MAX_BINS: Abstain.Reason
     REASON_POLICY_MAX_BINS_PER_RECORD: Abstain.Reason
+    REASON_POLICY_ALL_PLANS: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
