@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from collaborator.standing.act_egress import record_act
@@ -102,7 +103,7 @@ class StandingService:
         self._publish(news.ServiceStarted(self._site.name, str(self._address()), self._site.known.record.number))
         with stopping(stop):
             async with HubClient(self._address(), self._site.identity) as client:
-                loops = [self._follow(client), self._decide(), self._look()]
+                loops = [self._lasting(partial(self._follow, client)), self._lasting(self._decide), self._look()]
                 running = [asyncio.create_task(loop) for loop in loops]
                 waiting = asyncio.create_task(stopped.wait())
                 try:
@@ -122,6 +123,17 @@ class StandingService:
         return Address(host, port, choose_route(host, port, self._site.config.network.proxy, os.environ))
 
     # -------------------------------------------------------------- the three loops
+
+    async def _lasting(self, loop: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run a loop, and again where a full disk or a file of somebody else has ended it."""
+        while True:
+            try:
+                return await loop()
+            except ConsortiumError:
+                raise
+            except (FedfairError, OSError) as fault:
+                self._failed("the service", fault)
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def _follow(self, client: HubClient) -> None:
         """Follow the record for ever; a hub that does not answer is asked again, later and later."""
@@ -156,21 +168,18 @@ class StandingService:
         while True:
             await self.changed.wait()
             self.changed.clear()
-            try:
-                facts = self._facts()
-                settings = self._site.settings()
-                has_room = self._used_gib() < settings.disk.limit_gib
-                steps = next_steps(facts.values(), settings, _now().astimezone(), has_room=has_room)
-                # What stops a study waits for nothing, and for no hub that does not answer.
-                for step in sorted(steps, key=lambda step: step.act is not StepKind.STOP):
-                    await self._carry_out(step)
-                facts = self._facts()
-                self._note(facts)
-                if self._upgraded and not any(known.running for known in facts.values()):
-                    self.is_outdated = True
-                    return
-            except (FedfairError, OSError) as fault:
-                self._failed("a look at the studies", fault)
+            facts = self._facts()
+            settings = self._site.settings()
+            has_room = self._used_gib() < settings.disk.limit_gib
+            steps = next_steps(facts.values(), settings, _now().astimezone(), has_room=has_room)
+            # What stops a study waits for nothing, and for no hub that does not answer.
+            for step in sorted(steps, key=lambda step: step.act is not StepKind.STOP):
+                await self._carry_out(step)
+            facts = self._facts()
+            self._note(facts)
+            if self._upgraded and not any(known.running for known in facts.values()):
+                self.is_outdated = True
+                return
 
     # -------------------------------------------------------------- facts
 

@@ -1,5 +1,6 @@
 """A federation that stands, as real processes: studies arrive, people decide, and what they approve runs."""
 
+import resource
 import signal
 from pathlib import Path
 
@@ -64,6 +65,15 @@ def test_one_study_is_refused_one_withdrawn_and_the_others_finish_through_kills(
             federation.end(host, signal.SIGKILL)
             federation.start(host)
         federation.until_hub("left", "running", "finished")
+        # A disk that is full for a while ends nothing at a site.
+        pid = federation.processes["clinic-b"].pid
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        federation.submit("later", of_two(5, 17))
+        federation.until(lambda: federation.phase("clinic-a", "later") == "proposed", "later arrives at clinic-a")
+        assert federation.phase("clinic-b", "later") == "arriving"
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        federation.decide("clinic-b", "later", Choice.REFUSE, ("amina",))
+        assert federation.processes["clinic-b"].poll() is None
         federation.decide("clinic-c", "left", Choice.WITHDRAW, ("amina",))
         federation.until(lambda: federation.phase("clinic-c", "left") == "withdrawn", "clinic-c has withdrawn")
         for name in ("first", "left", "second"):
