@@ -103,7 +103,8 @@ class StandingService:
         self._publish(news.ServiceStarted(self._site.name, str(self._address()), self._site.known.record.number))
         with stopping(stop):
             async with HubClient(self._address(), self._site.identity) as client:
-                loops = [self._lasting(partial(self._follow, client)), self._lasting(self._decide), self._look()]
+                following, failed = partial(self._follow, client), self._failed
+                loops = (_lasting(following, failed), _lasting(self._decide, failed), self._look())
                 running = [asyncio.create_task(loop) for loop in loops]
                 waiting = asyncio.create_task(stopped.wait())
                 try:
@@ -123,17 +124,6 @@ class StandingService:
         return Address(host, port, choose_route(host, port, self._site.config.network.proxy, os.environ))
 
     # -------------------------------------------------------------- the three loops
-
-    async def _lasting(self, loop: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run a loop, and again where a full disk or a file of somebody else has ended it."""
-        while True:
-            try:
-                return await loop()
-            except ConsortiumError:
-                raise
-            except (FedfairError, OSError) as fault:
-                self._failed("the service", fault)
-                await asyncio.sleep(LOOK_SECONDS)
 
     async def _follow(self, client: HubClient) -> None:
         """Follow the record for ever; a hub that does not answer is asked again, later and later."""
@@ -316,6 +306,20 @@ class StandingService:
             site.known.acknowledge(await client.post(raw))
         self._processes.place(study.name).told = _TOLD[act]
         self._publish(news.StudyDecided(study.name, _TOLD[act].value))
+
+
+async def _lasting(
+    loop: Callable[[], Coroutine[object, object, None]], failed: Callable[[str, FedfairError | OSError], None]
+) -> None:
+    """Run a loop, and again where a full disk or a file of somebody else has ended it."""
+    while True:
+        try:
+            return await loop()
+        except ConsortiumError:
+            raise
+        except (FedfairError, OSError) as fault:
+            failed("the service", fault)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def _now() -> datetime:
