@@ -64,7 +64,7 @@ from fedfair.rounds.events import (
     UploadArrived,
     Waiting,
 )
-from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.rounds.exit_reasons import TRY_AGAIN, ExitReason
 from fedfair.rounds.federation import Federation
 from fedfair.run.training_run import TrainingRun
 from fedfair.watching.run_status import IDLE, SumStep
@@ -135,7 +135,7 @@ class RunDriver:
         """
         self._put(Excused(who, words))
         if (connection := self.streams.connections.get(who)) is not None:
-            connection.leave(Refused(words, "", try_again=False))
+            connection.leave(Refused(words, "", TRY_AGAIN[ExitReason.NOT_ADMITTED]))
 
     def _put(self, event: Event, done: asyncio.Future[None] | None = None) -> None:
         self._events.put_nowait((event, done))

@@ -2,4 +2,6 @@
 
 What a plan's own code takes part in (the data check, the digest) is looked at in another process: the one that
 shows a study to people may soon hold a person's key.
+
+No public names.
 """

@@ -25,7 +25,7 @@ _COMMANDS = {
     "join": "Join a federation: keys and request; after the lead's answer review, policy, data and approval.",
     "invite": "Create what a lead needs, where it is missing, and write the archive that sites join with.",
     "admit": "Sign the sites' requests, pin their keys in the plan, and write the archive that answers them.",
-    "stand": "Turn the folder of a federation of one plan into one of a federation that stands.",
+    "stand": "Let this folder stand: the lead's becomes a hub, and a site's follows it.",
 }
 """The function NAME_command of a module."""
 

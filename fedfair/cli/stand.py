@@ -57,7 +57,7 @@ def stand_command(
     ),
     passphrase_file: Path | None = typer.Option(None, "--passphrase-file", help=FILE_HELP),
 ) -> None:
-    """Turn this folder into one of a federation that stands: the lead's into a hub, a site's to follow it.
+    """Let this folder stand: the lead's becomes a hub, and a site's follows it.
 
     Run it in the folder of a federation whose sites have joined. Nothing that is there is changed.
     """

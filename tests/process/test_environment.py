@@ -18,7 +18,7 @@ COMMANDS = [
     pytest.param(collaborator.commands.app, "start", id="collaborator start"),
     pytest.param(collaborator.commands.app, "check", id="collaborator check"),
 ]
-BETWEEN_PROGRAMS = {"progress_pipe"}
+BETWEEN_PROGRAMS = {"progress_pipe", "service_pipe"}
 """Hidden options, which no operator sets."""
 
 RECORDS = Path("records.csv")

@@ -136,6 +136,9 @@ READERS = {
     "fedfair/tables/source.py", "fedfair/prediction/model_inputs.py", "collaborator/data_history.py",
     "collaborator/preflight.py", "collaborator/preparation.py", "collaborator/run_recording.py",
     "fedfair/cli/data.py", "fedfair/tables/column_check.py", "fedfair/tables/survey_faults.py",
+    # What reads records in a process of its own tells the one of the same site; people see it before they decide.
+    "collaborator/computing/computation.py", "collaborator/computing/messages.py",
+    "collaborator/study_review/parts.py",
 }  # fmt: skip
 """Who may know a profile: what reads a site's data, and what shows it to the site's own operator."""
 
