@@ -54,6 +54,7 @@ class ActLog:
         self._entries = list(kept.lines())
         self._by_act = {_digest(parse_entry(entry).act_bytes): entry for entry in self._entries}
         self._lock, self._news = asyncio.Lock(), asyncio.Event()
+        self._is_closed = False
 
     def has(self, act: bytes) -> bool:
         """Return whether an act is in the record."""
@@ -128,10 +129,15 @@ class ActLog:
             found.append(entry)
         return tuple(found)
 
+    def close(self) -> None:
+        """Let nobody wait for news any more: the hub ends."""
+        self._is_closed = True
+        self._news.set()
+
     async def changed(self, number: int, seconds: float | None = None) -> None:
         """Wait until the record has more than `number` entries, or until so many seconds are over."""
         news = self._news
-        if self.record.number > number:
+        if self.record.number > number or self._is_closed:
             return
         try:
             async with asyncio.timeout(seconds):

@@ -82,6 +82,7 @@ async def serve_hub(
                     keeping.cancel()
                     renewing.cancel()
                     ended = await asyncio.gather(keeping, renewing, return_exceptions=True)
+                    log.close()
         for each in ended:
             if isinstance(each, Exception):
                 raise each

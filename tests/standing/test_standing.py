@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedfair.consent.decisions import Choice
+from fedfair.process.exit_status import ExitStatus
 from tests.standing.standing_kit import StandingFederation, result, small
 
 THREE = ("clinic-a", "clinic-b", "clinic-c")
@@ -26,6 +27,9 @@ def test_a_study_that_every_sites_people_approve_runs_to_its_result(tmp_path: Pa
         federation.until(lambda: ended(federation, "first"), "all know it")
         assert "first: finished" in federation.run("bert", "study", "status", "first")
         assert "result.json" in federation.run("bert", "study", "results", "first")
+        # Services wait for news all the time; a hub that is asked to stop ends all the same, and quietly.
+        assert federation.end("hub") == ExitStatus.STOPPED
+        assert "Traceback" not in federation.said()
     assert result(federation, "first")["state"] == "finished"
     record = (tmp_path / "clinic-a" / "egress" / "clinic-a-acts.jsonl").read_text()
     assert '"act"' in record
