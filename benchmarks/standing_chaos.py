@@ -1,15 +1,14 @@
 """Faults in a federation that stands: a hub and five sites as real processes, and studies that come and go.
 
-Studies are submitted, approved by two people at each site, refused at one, withdrawn by one while they run, or ask
-for statistics. Meanwhile, at random instants: SIGKILL and SIGTERM of the hub, of a site's service, of a study's
+Studies are submitted, approved by two people at each site, refused at two, or withdrawn by one while they run.
+Meanwhile, at random instants: SIGKILL and SIGTERM of the hub, of a site's service, of a study's
 process and of the process that computes for it, each with what a service manager would do; a full disk of a
 site's service (RLIMIT_FSIZE) for a while; a site's certificate that is revoked and issued anew; a new list of
 members.
 
-Four counts must be 0. Wrong sums: a site that took part to the end has another model than the hub, or a finished
-study has other rounds than its plan. Lost studies: one that all have approved does not finish, or one that was
-refused or withdrawn does not end so. Tracebacks, in any output. Hands needed: something does not go on by itself
-within `--patience` seconds after the last fault.
+Four counts must be 0. Wrong sums: a site that took part to the end has another model than the hub. Lost studies:
+one that all have approved does not finish, or one that was refused does not end so. Tracebacks, in any output.
+Hands needed: something does not go on by itself within `--patience` seconds after the last fault.
 
     python benchmarks/standing_chaos.py --studies 20 --faults 300
 
@@ -141,7 +140,7 @@ class Chaos:
         return True
 
     def _killed(self, word: str) -> bool:
-        found = [process for process in _descendants() if word in " ".join(_words(process))]
+        found = [process for process in _within(self.federation.folder) if word in " ".join(_words(process))]
         if not found:
             return False
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -240,8 +239,10 @@ def _plan_and_model(path: Path) -> tuple[str, bytes]:
         return str(source.metadata()["plan_digest"]), hashlib.sha256(values).digest()
 
 
-def _descendants() -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if "fedfair-standing" in _home(process)]
+def _within(folder: Path) -> list[psutil.Process]:
+    """Return the processes that work in this federation's folder, and in no other's."""
+    own = folder.resolve()
+    return [process for process in psutil.process_iter() if Path(_home(process)).is_relative_to(own)]
 
 
 def _home(process: psutil.Process) -> str:
@@ -258,11 +259,11 @@ def _words(process: psutil.Process) -> list[str]:
         return []
 
 
-def idle_seconds_an_hour(chaos: Chaos) -> float:
-    """Return the processor seconds that a service without work takes in an hour."""
+def idle_seconds_an_hour(chaos: Chaos, seconds: float) -> float:
+    """Return the processor seconds that a service without work takes in an hour, measured for some seconds."""
     process = psutil.Process(chaos.federation.processes["clinic-a"].pid)
     before, began = process.cpu_times(), time.monotonic()
-    time.sleep(IDLE_SECONDS)
+    time.sleep(seconds)
     after, took = process.cpu_times(), time.monotonic() - began
     return (after.user + after.system - before.user - before.system) * 3600 / took
 
@@ -275,6 +276,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further study after so long")
     parser.add_argument("--patience", type=float, default=300.0)
+    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="measure an idle service so long; 0: not")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedfair-standing-") as folder:
         return report(play(Path(folder), given), given)
@@ -286,7 +288,8 @@ def play(folder: Path, given: argparse.Namespace) -> Chaos:
     chaos = Chaos(folder, dice, given.patience)
     chaos.found_federation()
     with chaos.federation.standing():
-        print(f"idle service: {idle_seconds_an_hour(chaos):.0f} CPU seconds an hour", flush=True)
+        if given.idle:
+            print(f"idle service: {idle_seconds_an_hour(chaos, given.idle):.0f} CPU seconds an hour", flush=True)
         each = given.faults / given.studies
         for number in range(given.studies):
             if time.monotonic() - chaos.begun > given.seconds:
