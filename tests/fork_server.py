@@ -425,13 +425,13 @@ def _played_to_its_end(request: _Request) -> None:
 
     That would copy all their memory, which takes longer than most programs. What a program has left is collected.
     """
-    status: object = None
+    status: int | None = None
     try:
         _become(request)
     except SystemExit as ended:
-        status = ended.code
-        if not isinstance(status, int | None):
+        if not isinstance(ended.code, int | None):
             raise
+        status = ended.code
     threading._shutdown()  # type: ignore[attr-defined]  # as Python does before functions of atexit
     atexit._run_exitfuncs()
     gc.collect()
@@ -461,8 +461,8 @@ def _preload() -> None:
         model.model_rebuild()  # which the first use of it would do, in each fork
     with contextlib.suppress(ImportError):
         importlib.import_module("fedfair.tables.sources.built_in").load_built_in("breast-cancer")
-    if module := os.environ.get(ALSO):
-        importlib.import_module(module)
+    if also := os.environ.get(ALSO):
+        importlib.import_module(also)
     gc.collect()
     gc.freeze()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedfair.cli.loopback import free_port
+from aggregator.address import free_port
 from fedfair.consent.approvers import load_approvers
 from fedfair.consent.decisions import Choice, StudySubject, decide
 from fedfair.consent.inbox import StudyFolder, read_status, write_decision
@@ -142,7 +142,7 @@ class StandingFederation:
     def run(self, host: str, *words: str) -> str:
         """Run one command of `fedfair` in a host's folder; return what it printed."""
         process = started(("-m", "fedfair", *words), self.host(host), ENVIRONMENT)
-        said, _ = process.communicate(PATIENCE)
+        said, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, f"{host}$ fedfair {' '.join(words)}\n{said}"
         assert "Traceback" not in said, said
         return said

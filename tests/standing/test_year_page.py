@@ -90,7 +90,7 @@ class Year:
             process = started(
                 ("-m", "fedfair", *self._with_digest(place, words)), self._folder(place), ENVIRONMENT
             )
-            said, _ = process.communicate(PATIENCE)
+            said, _ = process.communicate(timeout=PATIENCE)
             assert "Traceback" not in said, said
             if process.returncode == 0:
                 self.said = said
