@@ -94,7 +94,8 @@ class Year:
             assert "Traceback" not in said, said
             if process.returncode == 0:
                 self.said = said
-                (self.federation.folder / "said.txt").open("a").write(f"{place}$ {' '.join(words)}\n{said}\n")
+                with (self.federation.folder / "said.txt").open("a") as target:
+                    target.write(f"{place}$ {' '.join(words)}\n{said}\n")
                 return
             if " ".join(words[:2]) not in WAITS or time.monotonic() > deadline:
                 raise NeverError(f"{place}$ {' '.join(words)}\n{said}\n{self.federation.said()}")
