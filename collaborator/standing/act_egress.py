@@ -13,16 +13,16 @@ from collaborator.standing.site import StandingSite
 from fedfair.audit.head import Head, head_path, present_boot
 from fedfair.audit.items import MessageKind
 from fedfair.audit.keeper import AT_CONNECTION, Keeper, Ownership
+from fedfair.consortium.acts import parse_act
 from fedfair.plan.digest import format_digest
 
 
-def record_act(site: StandingSite, raw: bytes, plan_digest: bytes) -> None:
+def record_act(site: StandingSite, raw: bytes) -> None:
     """Record an act that is about to be sent; it is on the disk when this returns.
 
     Args:
         site: whose act it is.
-        raw: the signed act.
-        plan_digest: of the study that it is about, 32 bytes.
+        raw: the signed act, about a study.
 
     Raises:
         AuditError: it cannot be recorded, so it must not be sent.
@@ -33,7 +33,7 @@ def record_act(site: StandingSite, raw: bytes, plan_digest: bytes) -> None:
     owner = Ownership(identity.participant.federation, site.name, site.name, identity.signing_key)
     head = Head(head_path(site.folder / "state", writer), path, present_boot())
     try:
-        keeper = Keeper(path, owner, format_digest(plan_digest), lambda: datetime.now(UTC), head)
+        keeper = Keeper(path, owner, format_digest(parse_act(raw).plan_digest), lambda: datetime.now(UTC), head)
     except BaseException:
         head.close()
         raise

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from fedfair.consent.decisions import ConsentState
 from fedfair.policy.site_settings import SiteSettings
 
 END_TIME: Final = timedelta(minutes=2)
@@ -26,15 +27,6 @@ class HubPhase(enum.Enum):
     PROPOSED = "proposed"
     OPEN = "open"
     OVER = "over"
-
-
-class PeopleSay(enum.Enum):
-    """The present will of this site's people."""
-
-    WAITING = "waiting"
-    APPROVED = "approved"
-    REFUSED = "refused"
-    WITHDRAWN = "withdrawn"
 
 
 class SiteSaid(enum.Enum):
@@ -85,7 +77,7 @@ class StudyFacts:
     order: int
     is_here: bool = False
     is_refused_here: bool = False
-    consent: PeopleSay = PeopleSay.WAITING
+    consent: ConsentState = ConsentState.WAITING
     said: SiteSaid = SiteSaid.NOTHING
     running: RunningStudy | None = None
     resumes: datetime | None = None
@@ -153,16 +145,16 @@ def _consent_steps(study: StudyFacts, *, has_room: bool) -> Iterator[StudyStep]:
             yield StudyStep(StepKind.FETCH, study.name)
         return
     match study.consent, study.said:
-        case PeopleSay.APPROVED, SiteSaid.NOTHING:
+        case ConsentState.APPROVED, SiteSaid.NOTHING:
             yield StudyStep(StepKind.APPROVE, study.name)
-        case ((PeopleSay.REFUSED | PeopleSay.WITHDRAWN), SiteSaid.NOTHING):
+        case ((ConsentState.REFUSED | ConsentState.WITHDRAWN), SiteSaid.NOTHING):
             yield StudyStep(StepKind.REFUSE, study.name)
-        case ((PeopleSay.REFUSED | PeopleSay.WITHDRAWN), SiteSaid.APPROVED):
+        case ((ConsentState.REFUSED | ConsentState.WITHDRAWN), SiteSaid.APPROVED):
             yield StudyStep(StepKind.WITHDRAW, study.name)
 
 
 def _may_run(study: StudyFacts) -> bool:
-    stands = study.consent is PeopleSay.APPROVED and study.said is SiteSaid.APPROVED
+    stands = study.consent is ConsentState.APPROVED and study.said is SiteSaid.APPROVED
     return study.hub is HubPhase.OPEN and study.is_here and stands and not study.is_refused_here
 
 
@@ -194,7 +186,7 @@ def _running_steps(known: Sequence[StudyFacts], settings: SiteSettings, now: dat
 
 
 def _why_to_stop(study: StudyFacts, now: datetime, *, is_outside: bool) -> str:
-    if study.consent in (PeopleSay.REFUSED, PeopleSay.WITHDRAWN):
+    if study.consent in (ConsentState.REFUSED, ConsentState.WITHDRAWN):
         return "this site's people have withdrawn their approval"
     if study.hub is HubPhase.OVER:
         # The process hears the end from the hub itself, and writes down what it has come to.

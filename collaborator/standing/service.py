@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+import secrets
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from collaborator.calls import Backoff
 from collaborator.standing.act_egress import record_act
 from collaborator.standing.fetching import UnfitStudyError, fetch_study, unpack_study
 from collaborator.standing.processes import StudyPlace, StudyProcesses
-from collaborator.standing.schedule import SiteSaid, StepKind, StudyFacts, StudyStep, after_failure, next_steps
+from collaborator.standing.schedule import SiteSaid, StepKind, StudyFacts, StudyStep, next_steps
 from collaborator.standing.site import StandingSite, facts_of, note_status, phase_of, tidy
-from fedfair.consent.approvers import Approvers
+from fedfair.consent.decisions import DecisionFault
 from fedfair.consortium import acts
 from fedfair.consortium.faults import ConsortiumError
 from fedfair.consortium.record import parse_entry
@@ -41,8 +43,6 @@ LOOK_SECONDS: Final = 2.0
 """Between two looks at the inbox: how long a withdrawal may take to have its effect."""
 WAIT_SECONDS: Final = 50
 """How long the hub waits for news before it answers that there are none."""
-MOST_SECONDS: Final = 60.0
-"""The longest time between two calls to a hub that does not answer."""
 MEASURE_SECONDS: Final = 300.0
 """Between two looks at how much the disk holds, and which version is installed."""
 
@@ -127,21 +127,17 @@ class StandingService:
 
     async def _follow(self, client: HubClient) -> None:
         """Follow the record for ever; a hub that does not answer is asked again, later and later."""
-        failures = 0
+        known, backoff = self._site.known, Backoff(secrets.SystemRandom().random)
         while True:
-            known = self._site.known
             try:
                 entries = await client.acts(known.record.number, WAIT_SECONDS)
-                failures = 0
-            except ConsortiumError:
-                raise
             except FedfairError as fault:
-                failures += 1
-                seconds = (after_failure(failures, _now()) - _now()).total_seconds()
-                if failures in (1, 5) or failures % 20 == 0:
+                seconds = backoff.next()
+                if backoff.fruitless in (1, 5) or backoff.fruitless % 20 == 0:
                     self._publish(news.HubUnreachable(fault.message, seconds))
-                await asyncio.sleep(min(seconds, MOST_SECONDS))
+                await asyncio.sleep(seconds)
                 continue
+            backoff.reset()
             if entries:
                 known.extend(entries)
                 newest = parse_entry(entries[-1]).act
@@ -165,7 +161,7 @@ class StandingService:
             # What stops a study waits for nothing, and for no hub that does not answer.
             for step in sorted(steps, key=lambda step: step.act is not StepKind.STOP):
                 await self._carry_out(step)
-            facts = self._facts()
+            facts = {name: self._with_process(known) for name, known in facts.items()}
             self._note(facts)
             if self._upgraded and not any(known.running for known in facts.values()):
                 self.is_outdated = True
@@ -178,24 +174,29 @@ class StandingService:
         found = {}
         for name, study in self._site.studies().items():
             place = self._processes.place(name)
-            facts = facts_of(self._site, study, approvers, is_unfit=bool(place.unfit))
-            found[name] = replace(
-                facts,
-                said=facts.said if place.told is SiteSaid.NOTHING else place.told,
-                running=self._processes.running(name),
-                resumes=place.resumes,
-                gave_way=place.gave_way,
-                is_done=place.is_done,
-            )
-            self._tell_ignored(study, approvers, place)
+            consent, faults = self._site.consent(study, approvers)
+            self._tell_ignored(name, faults, place)
+            known = facts_of(self._site, study, consent.state, is_unfit=bool(place.unfit))
+            found[name] = self._with_process(known)
         return found
 
-    def _tell_ignored(self, study: ConsortiumStudy, approvers: Approvers, place: StudyPlace) -> None:
-        _, faults = self._site.consent(study, approvers)
+    def _with_process(self, known: StudyFacts) -> StudyFacts:
+        """Return what is known of a study with what this process does about it now."""
+        place = self._processes.place(known.name)
+        return replace(
+            known,
+            said=known.said if place.told is SiteSaid.NOTHING else place.told,
+            running=self._processes.running(known.name),
+            resumes=place.resumes,
+            gave_way=place.gave_way,
+            is_done=place.is_done,
+        )
+
+    def _tell_ignored(self, study: str, faults: Iterable[DecisionFault], place: StudyPlace) -> None:
         for fault in faults:
             if (fault.name, fault.words) not in place.ignored:
                 place.ignored.add((fault.name, fault.words))
-                self._publish(news.DecisionIgnored(study.name, fault.name, fault.words))
+                self._publish(news.DecisionIgnored(study, fault.name, fault.words))
 
     def _note(self, facts: dict[str, StudyFacts]) -> None:
         for name, study in self._site.studies().items():
@@ -300,10 +301,8 @@ class StandingService:
             words="" if act is StepKind.APPROVE else self._processes.place(study.name).unfit or site.words(study),
             payload=payload,
         )
-        raw = acts.sign_act(said, identity.signing_key)
-        record_act(site, raw, digest)
-        async with HubClient(self._address(), site.identity) as client:
-            site.known.acknowledge(await client.post(raw))
+        async with HubClient(self._address(), site.identity, partial(record_act, site)) as client:
+            site.known.acknowledge(await client.post(acts.sign_act(said, identity.signing_key)))
         self._processes.place(study.name).told = _TOLD[act]
         self._publish(news.StudyDecided(study.name, _TOLD[act].value))
 

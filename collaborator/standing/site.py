@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from collaborator.standing.known_record import KnownRecord
-from collaborator.standing.schedule import HubPhase, PeopleSay, SiteSaid, StudyFacts
+from collaborator.standing.schedule import HubPhase, SiteSaid, StudyFacts
 from fedfair.consent import decisions
 from fedfair.consent.approvers import APPROVERS_FILE, Approvers, load_approvers
 from fedfair.consent.inbox import (
@@ -38,12 +38,6 @@ _HUB = {
     StudyPhase.PROPOSED: HubPhase.PROPOSED,
     StudyPhase.READY: HubPhase.PROPOSED,
     StudyPhase.RUNNING: HubPhase.OPEN,
-}
-_CONSENT = {
-    decisions.ConsentState.WAITING: PeopleSay.WAITING,
-    decisions.ConsentState.APPROVED: PeopleSay.APPROVED,
-    decisions.ConsentState.REFUSED: PeopleSay.REFUSED,
-    decisions.ConsentState.WITHDRAWN: PeopleSay.WITHDRAWN,
 }
 
 
@@ -168,17 +162,18 @@ def open_site(folder: Path, passphrase: Callable[[SiteConfig], bytes | None]) ->
     return site
 
 
-def facts_of(site: StandingSite, study: ConsortiumStudy, approvers: Approvers, *, is_unfit: bool) -> StudyFacts:
+def facts_of(
+    site: StandingSite, study: ConsortiumStudy, consent: decisions.ConsentState, *, is_unfit: bool
+) -> StudyFacts:
     """Return what is known of a study from the record and from disk.
 
     Args:
         site: whose.
         study: by the record.
-        approvers: the people as they are now.
+        consent: what its people have decided.
         is_unfit: whether this site cannot take it.
     """
     folder = site.study_folder(study.name)
-    consent, _ = site.consent(study, approvers)
     is_here = folder.plan.exists() and folder.archive.exists()
     is_tidied = not folder.archive.exists() and not folder.workspace.exists()
     return StudyFacts(
@@ -187,7 +182,7 @@ def facts_of(site: StandingSite, study: ConsortiumStudy, approvers: Approvers, *
         study.number,
         is_here=is_here,
         is_refused_here=is_unfit,
-        consent=_CONSENT[consent.state],
+        consent=consent,
         said=said_of(study, site.name),
         is_tidied=is_tidied or (site.name in study.approved and not folder.workspace.exists()),
     )
@@ -235,15 +230,15 @@ def phase_of(study: ConsortiumStudy, facts: StudyFacts, waiting: str) -> tuple[S
     others = ", ".join(study.waiting_for)
     if facts.running is not None:
         return SitePhase.RUNNING, "it is being stopped" if facts.running.stopping else ""
-    if facts.said is SiteSaid.WITHDRAWN or facts.consent is PeopleSay.WITHDRAWN:
+    if facts.said is SiteSaid.WITHDRAWN or facts.consent is decisions.ConsentState.WITHDRAWN:
         return SitePhase.WITHDRAWN, "this site takes part no more"
-    if facts.said is SiteSaid.REFUSED or facts.consent is PeopleSay.REFUSED or facts.is_refused_here:
+    if facts.said is SiteSaid.REFUSED or facts.consent is decisions.ConsentState.REFUSED or facts.is_refused_here:
         return SitePhase.REFUSED, waiting
     if facts.hub is HubPhase.OVER:
         return SitePhase.ENDED, f"{study.phase.value}{': ' if study.words else ''}{study.words}"
     if not facts.is_here:
         return SitePhase.ARRIVING, waiting
-    if facts.consent is PeopleSay.WAITING and facts.said is SiteSaid.NOTHING:
+    if facts.consent is decisions.ConsentState.WAITING and facts.said is SiteSaid.NOTHING:
         return SitePhase.PROPOSED, ""
     if facts.hub is HubPhase.PROPOSED:
         return SitePhase.APPROVED, f"it waits for {others}" if others else "it waits for its turn at the hub"

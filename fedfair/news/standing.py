@@ -44,7 +44,7 @@ class HubUnreachable(News):
     """
 
     level = LogLevel.WARNING
-    text = "no answer from the hub: {reason}; it is asked again in {seconds:.0f} s"
+    text = "no answer from the hub: {reason}; it is asked again in {seconds:.1f} s"
 
     reason: str
     seconds: float

@@ -48,7 +48,6 @@ class MemberLine:
         folder: of the member.
         identity: returns the member's present identity; called in a thread.
         route: to the hub, by what the record, or consortium.yaml, says of its place.
-        recorded: called with every act before it is sent.
 
     Raises:
         FedfairError: consortium.yaml or record.jsonl cannot be used.
@@ -63,13 +62,12 @@ class MemberLine:
         folder: MemberFolder,
         identity: Callable[[], SiteIdentity],
         route: Callable[[str, int], Route] = lambda _host, _port: DIRECT,
-        recorded: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self._folder, self._identity = folder, identity
         self._kept = RecordFile(folder.path / RECORD_FILE)
         self.record = self._kept.load(read_consortium(folder.path / FILE))
         host, port = self.record.consortium.host, self.record.consortium.port
-        self.client = HubClient(Address(host, port, route(host, port)), identity, recorded)
+        self.client = HubClient(Address(host, port, route(host, port)), identity)
 
     async def __aenter__(self) -> Self:
         """Return the line itself; leaving the block closes it."""

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from collaborator.standing.schedule import (
     END_TIME,
     HubPhase,
-    PeopleSay,
     RunningStudy,
     SiteSaid,
     StepKind,
@@ -19,10 +18,11 @@ from collaborator.standing.schedule import (
     after_failure,
     next_steps,
 )
+from fedfair.consent.decisions import ConsentState
 from fedfair.policy.site_settings import DiskSection, HoursSection, SiteSettings
 
 NOON = datetime(2027, 3, 1, 12, tzinfo=UTC)
-READY = StudyFacts("heart", HubPhase.OPEN, 4, is_here=True, consent=PeopleSay.APPROVED, said=SiteSaid.APPROVED)
+READY = StudyFacts("heart", HubPhase.OPEN, 4, is_here=True, consent=ConsentState.APPROVED, said=SiteSaid.APPROVED)
 
 
 def acts(*studies: StudyFacts, now: datetime = NOON, has_room: bool = True, **settings: object) -> list[StudyStep]:
@@ -32,11 +32,11 @@ def acts(*studies: StudyFacts, now: datetime = NOON, has_room: bool = True, **se
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"is_here": False, "said": SiteSaid.NOTHING, "consent": PeopleSay.WAITING}, StepKind.FETCH),
+        ({"is_here": False, "said": SiteSaid.NOTHING, "consent": ConsentState.WAITING}, StepKind.FETCH),
         ({"said": SiteSaid.NOTHING}, StepKind.APPROVE),
-        ({"said": SiteSaid.NOTHING, "consent": PeopleSay.REFUSED}, StepKind.REFUSE),
-        ({"said": SiteSaid.NOTHING, "consent": PeopleSay.WITHDRAWN}, StepKind.REFUSE),
-        ({"consent": PeopleSay.WITHDRAWN}, StepKind.WITHDRAW),
+        ({"said": SiteSaid.NOTHING, "consent": ConsentState.REFUSED}, StepKind.REFUSE),
+        ({"said": SiteSaid.NOTHING, "consent": ConsentState.WITHDRAWN}, StepKind.REFUSE),
+        ({"consent": ConsentState.WITHDRAWN}, StepKind.WITHDRAW),
         ({"said": SiteSaid.NOTHING, "is_refused_here": True}, StepKind.REFUSE),
         ({}, StepKind.START),
     ],
@@ -48,11 +48,11 @@ def test_one_study_has_one_next_step(changes: dict[str, object], expected: StepK
 @pytest.mark.parametrize(
     "changes",
     [
-        {"said": SiteSaid.NOTHING, "consent": PeopleSay.WAITING},
+        {"said": SiteSaid.NOTHING, "consent": ConsentState.WAITING},
         {"hub": HubPhase.PROPOSED},
-        {"said": SiteSaid.REFUSED, "consent": PeopleSay.REFUSED},
-        {"said": SiteSaid.WITHDRAWN, "consent": PeopleSay.WITHDRAWN},
-        {"consent": PeopleSay.WAITING},
+        {"said": SiteSaid.REFUSED, "consent": ConsentState.REFUSED},
+        {"said": SiteSaid.WITHDRAWN, "consent": ConsentState.WITHDRAWN},
+        {"consent": ConsentState.WAITING},
         {"is_done": True},
         {"resumes": NOON + timedelta(seconds=1)},
         {"hub": HubPhase.OVER},
@@ -76,8 +76,8 @@ def test_without_room_nothing_is_fetched_and_what_was_never_approved_goes_first(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"consent": PeopleSay.WITHDRAWN},
-        {"consent": PeopleSay.REFUSED},
+        {"consent": ConsentState.WITHDRAWN},
+        {"consent": ConsentState.REFUSED},
         {"hub": HubPhase.OVER},
         {"said": SiteSaid.WITHDRAWN},
     ],
