@@ -18,9 +18,9 @@ from fedfair.cli.initial_model import put_initial_model
 from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.identity import authority_store, bundle, register, store
 from fedfair.identity.authority import CERTIFICATE_DAYS, Authority
-from fedfair.identity.certificate import fingerprint, parse_participant
+from fedfair.identity.certificate import fingerprint
 from fedfair.identity.files import certificate_pem, read_bytes, write_public
-from fedfair.identity.request import SiteRequest, parse_request, read_request
+from fedfair.identity.request import SiteRequest, read_request
 from fedfair.ids import AGGREGATOR, ParticipantId, parse_federation_name
 from fedfair.plan.enrolment import enroll
 from fedfair.plan.loading import load_plan
@@ -90,10 +90,7 @@ def _identify_aggregator(plan: Plan, signer: Authority, more: Sequence[str], now
                 f"{' '.join(f'--host {host}' for host in hosts)}`",
             )
         return
-    participant = parse_participant(signer.federation, AGGREGATOR)
-    asked = parse_request(store.create_site(CERT_FOLDER, participant))
-    signed = authority_store.issue(CERT_FOLDER, signer, asked, hosts=hosts, now=now, days=CERTIFICATE_DAYS)
-    store.install_certificate(CERT_FOLDER, signed)
+    authority_store.make_identity(CERT_FOLDER, signer, AGGREGATOR, hosts=hosts, now=now)
     say(f"aggregator: keys and certificate for {', '.join(hosts)} in {CERT_FOLDER / AGGREGATOR}")
 
 

@@ -19,9 +19,7 @@ from fedfair.consent.approvers import APPROVERS_FILE
 from fedfair.consortium.members import FILE, Consortium, MemberRole, read_consortium
 from fedfair.errors import ApprovalError, IdentityError, PlanError
 from fedfair.identity import authority_store, register, store
-from fedfair.identity.authority import CERTIFICATE_DAYS, Authority
-from fedfair.identity.certificate import parse_participant
-from fedfair.identity.request import parse_request
+from fedfair.identity.authority import Authority
 from fedfair.identity.signing import format_signing_key
 from fedfair.ids import AGGREGATOR, parse_participant_id
 from fedfair.plan.loading import load_plan
@@ -101,9 +99,7 @@ def _make_hub(lead: str, passphrase_file: Path | None) -> None:
 def _identify(name: str, authority: Authority, now: datetime) -> None:
     if register.latest_of(authority_store.load_register(CERT_FOLDER), name) is not None:
         return
-    asked = parse_request(store.create_site(CERT_FOLDER, parse_participant(authority.federation, name)))
-    signed = authority_store.issue(CERT_FOLDER, authority, asked, hosts=(), now=now, days=CERTIFICATE_DAYS)
-    store.install_certificate(CERT_FOLDER, signed)
+    authority_store.make_identity(CERT_FOLDER, authority, name, now=now)
     say(f"{name}: keys and certificate of the lead in {CERT_FOLDER / name}")
 
 

@@ -18,10 +18,22 @@ from cryptography import x509
 
 from fedfair.errors import IdentityError
 from fedfair.identity import files, register, revocation
-from fedfair.identity.authority import Authority, check_authority, create_authority, sign_request
-from fedfair.identity.certificate import Role
-from fedfair.identity.request import SiteRequest
-from fedfair.identity.store import AUTHORITY_FOLDER, CA_CERTIFICATE, REVOCATION_LIST
+from fedfair.identity.authority import (
+    CERTIFICATE_DAYS,
+    Authority,
+    check_authority,
+    create_authority,
+    sign_request,
+)
+from fedfair.identity.certificate import Role, parse_participant
+from fedfair.identity.request import SiteRequest, parse_request
+from fedfair.identity.store import (
+    AUTHORITY_FOLDER,
+    CA_CERTIFICATE,
+    REVOCATION_LIST,
+    create_site,
+    install_certificate,
+)
 from fedfair.ids import FederationName
 
 CA_KEY = "ca.key"
@@ -104,6 +116,27 @@ def issue(
     path = cert_folder / AUTHORITY_FOLDER / REGISTER
     register.append(path, register.entry(certificate, request, hosts))
     return certificate
+
+
+def make_identity(
+    cert_folder: Path, authority: Authority, name: str, *, hosts: Sequence[str] = (), now: datetime
+) -> SiteRequest:
+    """Make keys and certificate of a participant in the folder that holds the authority too; return its request.
+
+    Args:
+        cert_folder: the workspace's `cert` folder, with cert/authority/.
+        authority: that signs.
+        name: of the participant.
+        hosts: names or addresses of the aggregator; empty for a collaborator.
+        now: an aware time.
+
+    Raises:
+        IdentityError: the name is unusable, or the folder holds keys of it already.
+    """
+    asked = parse_request(create_site(cert_folder, parse_participant(authority.federation, name)))
+    days = CERTIFICATE_DAYS
+    install_certificate(cert_folder, issue(cert_folder, authority, asked, hosts=hosts, now=now, days=days))
+    return asked
 
 
 def revoke(cert_folder: Path, authority: Authority, serials: frozenset[int], now: datetime) -> None:

@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from fedfair.identity.authority import CERTIFICATE_DAYS
-from fedfair.identity.authority_store import found_authority, issue
-from fedfair.identity.certificate import Role, parse_participant
-from fedfair.identity.request import parse_request
+from fedfair.identity.authority_store import found_authority, make_identity
+from fedfair.identity.certificate import Role
 from fedfair.identity.signing import format_signing_key
-from fedfair.identity.store import create_site, install_certificate
 from fedfair.ids import AGGREGATOR, parse_federation_name
 
 
@@ -40,10 +37,8 @@ def issue_all(
     authority = found_authority(folder, parse_federation_name(federation), now, None)
     roster: dict[str, str] = {}
     for name in (AGGREGATOR, *collaborators):
-        request = parse_request(create_site(folder, parse_participant(federation, name)))
-        own_hosts = hosts if request.role is Role.AGGREGATOR else ()
-        certificate = issue(folder, authority, request, hosts=own_hosts, now=now, days=CERTIFICATE_DAYS)
-        install_certificate(folder, certificate)
+        own_hosts = hosts if name == AGGREGATOR else ()
+        request = make_identity(folder, authority, name, hosts=own_hosts, now=now)
         if request.role is Role.COLLABORATOR:
             roster[name] = format_signing_key(request.signing_public_key)
     return roster
