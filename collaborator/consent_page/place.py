@@ -10,34 +10,14 @@ from cryptography import x509
 
 from fedfair.errors import IdentityError
 from fedfair.identity.files import read_certificate
-from fedfair.process.terminal import host_and_port
-from fedfair.watching.place import StatusPlace, is_loopback
+from fedfair.watching.place import ServedThing, StatusPlace, status_place
 
-PAGE_OPTION = "--listen"
+PAGE = ServedThing("page", "--listen", "--certificate", "--key", "passphrases would cross the network")
 
 
 def page_place(text: str, certificate: Path | None, key: Path | None) -> StatusPlace:
-    """Return where the page is served.
-
-    Args:
-        text: HOST:PORT; port 0 lets the system choose.
-        certificate: PEM file, or None.
-        key: PEM file, or None.
-
-    Raises:
-        BadParameter: the text is not HOST:PORT.
-        IdentityError: others could reach it without TLS, or a certificate has no key, or the other way round.
-    """
-    host, port = host_and_port(text, PAGE_OPTION, 0)
-    if (certificate is None) != (key is None):
-        given, missing = ("--certificate", "--key")[:: 1 if key is None else -1]
-        raise IdentityError(f"{given} is given without {missing}", "give both, or neither")
-    if certificate is None and not is_loopback(host):
-        raise IdentityError(
-            f"{PAGE_OPTION} {text} can be reached by other machines, and passphrases would cross the network",
-            "listen on localhost, or give --certificate and --key",
-        )
-    return StatusPlace(host, port, certificate, key, "page", PAGE_OPTION)
+    """Return where the page is served, as `status_place` does for a status."""
+    return status_place(text, certificate, key, PAGE)
 
 
 def names_of(place: StatusPlace) -> frozenset[str]:

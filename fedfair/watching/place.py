@@ -36,24 +36,53 @@ BACKLOG = 64
 
 
 @dataclass(frozen=True, slots=True)
+class ServedThing:
+    """A thing that may be served at a place, and the options by which an operator says where; for messages.
+
+    Attributes:
+        what: it is.
+        option: that names the place.
+        certificate: option of the certificate.
+        key: option of its key.
+        danger: what would happen where others reach it without TLS.
+    """
+
+    what: str
+    option: str
+    certificate: str
+    key: str
+    danger: str
+
+    def unprotected(self, place: str) -> IdentityError:
+        """Return the refusal of a place that others can reach without TLS."""
+        return IdentityError(
+            f"{place} can be reached by other machines, and {self.danger}",
+            f"listen on localhost, or give {self.certificate} and {self.key}",
+        )
+
+
+STATUS = ServedThing(
+    "status", "--status", "--status-certificate", "--status-key", "nothing would protect what they read"
+)
+
+
+@dataclass(frozen=True, slots=True)
 class StatusPlace:
-    """The place of a status.
+    """The place of a status, or of something else that is served.
 
     Attributes:
         host: name or address of this machine.
         port: 0 lets the system choose one.
         certificate: PEM file with the certificate and those between it and its authority; None for plain HTTP.
         key: PEM file of its key.
-        what: is served there, for messages.
-        option: of the command line that named it, for messages.
+        thing: what is served there.
     """
 
     host: str
     port: int
     certificate: Path | None = None
     key: Path | None = None
-    what: str = "status"
-    option: str = "--status"
+    thing: ServedThing = STATUS
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -89,13 +118,13 @@ class StatusPlace:
                 path.read_bytes()
             except OSError as fault:
                 raise IdentityError(
-                    f"{path}: the {what} of the {self.what} cannot be read: {fault.strerror}"
+                    f"{path}: the {what} of the {self.thing.what} cannot be read: {fault.strerror}"
                 ) from fault
         try:
             context.load_cert_chain(self.certificate, self.key, password=_no_passphrase)
         except (ssl.SSLError, FedfairError) as fault:
             raise IdentityError(
-                f"{self.certificate} and {self.key} cannot be used for the {self.what}: {_words(fault)}",
+                f"{self.certificate} and {self.key} cannot be used for the {self.thing.what}: {_words(fault)}",
                 "give the PEM file of a certificate and that of its key, without a passphrase",
             ) from fault
         return context
@@ -110,7 +139,7 @@ class StatusPlace:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             family, kind, protocol, _, address = found[0]
             if self.certificate is None and not is_loopback(str(address[0])):
-                raise unprotected(f"{self}, which is {address[0]},")
+                raise self.thing.unprotected(f"{self}, which is {address[0]},")
             with contextlib.ExitStack() as opened:
                 listener = opened.enter_context(socket.socket(family, kind, protocol))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,8 +149,8 @@ class StatusPlace:
                 opened.pop_all()
         except OSError as fault:
             raise FedfairError(
-                f"the {self.what} cannot be served on {self}: {fault.strerror}",
-                f"is another process listening there? choose another place with {self.option} HOST:PORT",
+                f"the {self.thing.what} cannot be served on {self}: {fault.strerror}",
+                f"is another process listening there? choose another place with {self.thing.option} HOST:PORT",
             ) from fault
         return listener
 
@@ -153,33 +182,28 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def status_place(text: str, certificate: Path | None, key: Path | None) -> StatusPlace:
-    """Return where the status is served.
+def status_place(
+    text: str, certificate: Path | None, key: Path | None, thing: ServedThing = STATUS
+) -> StatusPlace:
+    """Return where the status, or something else, is served.
 
     Args:
         text: HOST:PORT; port 0 lets the system choose.
         certificate: PEM file, or None.
         key: PEM file, or None.
+        thing: what is served.
 
     Raises:
         BadParameter: the text is not HOST:PORT.
         FedfairError: others could reach it without TLS, or a certificate has no key, or the other way round.
     """
-    host, port = host_and_port(text, "--status", 0)
+    host, port = host_and_port(text, thing.option, 0)
     if (certificate is None) != (key is None):
-        given, missing = ("--status-certificate", "--status-key")[:: 1 if key is None else -1]
+        given, missing = (thing.certificate, thing.key)[:: 1 if key is None else -1]
         raise IdentityError(f"{given} is given without {missing}", "give both, or neither")
     if certificate is None and not is_loopback(host):
-        raise unprotected(f"--status {text}")
-    return StatusPlace(host, port, certificate, key)
-
-
-def unprotected(place: str) -> IdentityError:
-    """Return the refusal of a place that others can reach without TLS."""
-    return IdentityError(
-        f"{place} can be reached by other machines, and nothing would protect what they read",
-        "listen on localhost, or give --status-certificate and --status-key",
-    )
+        raise thing.unprotected(f"{thing.option} {text}")
+    return StatusPlace(host, port, certificate, key, thing)
 
 
 def is_loopback(host: str) -> bool:
