@@ -83,16 +83,10 @@ def approve(
     config: Config = DEFAULT_CONFIG,
 ) -> None:
     """Show what differs from the last approved study, and approve exactly this one with a person's key."""
-    from collaborator.joining import checked_digest
-    from collaborator.study_review.listing import site_inbox
-    from collaborator.study_review.proposal import read_proposal
     from fedfair.consent.decisions import Choice
-    from fedfair.consent.inbox import check_open, study_folder
     from fedfair.errors import ApprovalError
 
-    site = site_inbox(config)
-    member, folder = site.approvers.person(person), study_folder(site.home, study)
-    check_open(folder, Choice.APPROVE, site.approvers, read_proposal(folder).subject(site.site))
+    site, member, _ = _about_to_decide(Choice.APPROVE, study, person, config)
     found = _review(site, study)
     _show(found, every=False)
     if found.obstacles:
@@ -100,11 +94,9 @@ def approve(
             f"{study} cannot be approved: {'; '.join(found.obstacles)}",
             "change collaborator.yaml if you agree, or refuse the study",
         )
-    if digest is not None:
-        checked_digest(digest, found.proposal.plan_digest)
     parts = tuple(part.value for part in found.to_open)
     subject = found.proposal.subject(site.site)
-    _decide(site, member, Choice.APPROVE, subject, key, passphrase_file, words, parts, ask=digest is None)
+    _decide(site, member, Choice.APPROVE, subject, key, passphrase_file, words, parts, digest)
 
 
 @app.command()
@@ -223,19 +215,23 @@ def _end(
     config: Path,
 ) -> None:
     """Sign a refusal or a withdrawal, of which nothing has to be looked at before."""
-    from collaborator.joining import checked_digest
+    site, member, subject = _about_to_decide(choice, study, person, config)
+    _decide(site, member, choice, subject, key, passphrase_file, words, (), digest)
+
+
+def _about_to_decide(
+    choice: Choice, study: str, person: str, config: Path
+) -> tuple[SiteInbox, Person, StudySubject]:
+    """Return the site, who decides and about what, once it is known that the study takes this choice."""
     from collaborator.study_review.listing import site_inbox
     from collaborator.study_review.proposal import read_proposal
     from fedfair.consent.inbox import check_open, study_folder
 
     site = site_inbox(config)
     member, folder = site.approvers.person(person), study_folder(site.home, study)
-    proposal = read_proposal(folder)
-    check_open(folder, choice, site.approvers, proposal.subject(site.site))
-    if digest is not None:
-        checked_digest(digest, proposal.plan_digest)
-    subject = proposal.subject(site.site)
-    _decide(site, member, choice, subject, key, passphrase_file, words, (), ask=digest is None)
+    subject = read_proposal(folder).subject(site.site)
+    check_open(folder, choice, site.approvers, subject)
+    return site, member, subject
 
 
 def _decide(
@@ -247,18 +243,21 @@ def _decide(
     passphrase_file: Path | None,
     words: str,
     parts: tuple[str, ...],
-    *,
-    ask: bool,
+    digest: str | None,
 ) -> None:
+    """Sign a decision, once it is agreed that it is about exactly this plan: by its digest, or by an answer."""
+    from collaborator.joining import checked_digest
     from fedfair.cli.answers import confirmed
     from fedfair.consent.decisions import decide
     from fedfair.consent.inbox import study_folder, write_decision
     from fedfair.errors import ApprovalError
 
+    if digest is not None:
+        checked_digest(digest, subject.plan_digest)
     folder = study_folder(site.home, subject.study)
     say(f"digest {subject.plan_digest}")
     option = f"--digest {subject.plan_digest}"
-    if ask and not confirmed(f"Does {person.name} {choice} exactly this?", yes=False, option=option):
+    if digest is None and not confirmed(f"Does {person.name} {choice} exactly this?", yes=False, option=option):
         raise ApprovalError("nothing was decided")
     signer = _signer(site, person, key, passphrase_file)
     now = datetime.now(UTC).isoformat(timespec="seconds")
