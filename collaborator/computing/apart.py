@@ -153,6 +153,7 @@ class SeparateComputation(Computation):
             threads=config.threads,
             frozen=config.frozen,
             policy=SitePolicy(min_records=config.policy.min_records),
+            withdrawals=config.withdrawals,
         )
         file = site.plan.file
         if file is None:

@@ -13,6 +13,7 @@ from fedfair.plan.module_code import freeze
 from fedfair.plan.schema import Plan
 from fedfair.policy.site_config import SiteConfig
 from fedfair.policy.site_sql import SqlSection, with_absolute_file
+from fedfair.withdrawal.tombstone_file import tombstone_file
 
 OF_THE_SITE = ("logs", "runs", "studies", "approvers.yaml", "site.yaml", "consortium.yaml")
 """Further files of a site's folder that are nothing to what computes."""
@@ -57,11 +58,14 @@ def launch_of(plan: Plan, config: SiteConfig, participant: ParticipantId, folder
 
 
 def _reads(plan: Plan, config: SiteConfig, folders: SiteFolders) -> Iterator[Path]:
-    """Yield what a process reads of its site: the plan, the records, and the frozen part of the model."""
+    """Yield what a process reads of its site: the plan, the records, whose do not count, and the frozen part."""
     data, sql, named = config.data, config.data.sql, plan.task.data
     if plan.file is not None:
         yield plan.file.resolve().parent
     yield from (Path(path) for path in (data.train, data.test, data.root, config.frozen) if path is not None)
+    file = tombstone_file(config)
+    if file is not None:
+        yield from (path for path in (file.path, file.key_path) if path.exists())
     if data.root is None and isinstance(named, str) and is_reference(named):
         yield folders.workspace
     if sql is not None:

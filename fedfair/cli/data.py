@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fedfair.cli.data_withdrawal import withdraw
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import DEBUG_HELP, console, say
 
@@ -23,6 +24,8 @@ Name = Annotated[str | None, typer.Option("--name", "-n", help="This collaborato
 Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
 PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+app.command()(withdraw)
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")
@@ -48,6 +51,8 @@ def check(
 def _show(found: DataCheck) -> None:
     sizes = ", ".join(f"{count} {name}" for name, count in found.splits.items())
     say(f"{found.records} records{f': {sizes}' if sizes else ''}")
+    if found.withdrawn:
+        say(f"{found.withdrawn} persons have withdrawn at this site; none of their records is among these")
     if found.labels:
         total = sum(found.labels.values())
         told = ", ".join(f"{name} {_share(count, total)}" for name, count in found.labels.items())

@@ -10,18 +10,15 @@ found after a restart too. A line that was cut, by a full disk or with the proce
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedfair.consortium.faults import ConsortiumError
 from fedfair.consortium.members import Consortium
 from fedfair.consortium.record import MAX_BYTES, ActRecord, parse_entry
 from fedfair.errors import FedfairError
-from fedfair.store.atomic_file import OWNER_ONLY, sync_folder
-from fedfair.store.line_end import is_cut
+from fedfair.store.line_file import LineFile
 
 FILE = "record.jsonl"
 """Its name in the folder of a member."""
@@ -39,6 +36,7 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = LineFile(path, MAX_BYTES)
 
     def load(self, known: Consortium | None = None) -> ActRecord:
         """Return the record in the file, verified again; an empty one where there is no file.
@@ -71,14 +69,7 @@ class RecordFile:
         Raises:
             OSError: the file cannot be read.
         """
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as source:
-            number = 0
-            while line := source.readline(MAX_BYTES + 2):
-                number += 1
-                if line.endswith(b"\n") and number > after:
-                    yield line[:-1]
+        yield from self._file.lines(after)
 
     def append(self, record: ActRecord, entries: Sequence[bytes]) -> None:
         """Write entries that are not here yet, wait for the disk, and take them into the record.
@@ -103,46 +94,18 @@ class RecordFile:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        path = self.path.with_name(f".{self.path.name}.lock")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-        except OSError as error:
-            raise FedfairError(f"{path}: {error.strerror}", "let this user write there") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._file.locked())
+            except OSError as error:
+                raise FedfairError(f"{error.filename}: {error.strerror}", "let this user write there") from error
             yield
-        finally:
-            os.close(handle)
 
     def _write(self, raw: bytes) -> None:
         try:
-            self._drop_cut_line()
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-            try:
-                self._append_whole(handle, raw + b"\n")
-            finally:
-                os.close(handle)
-            sync_folder(self.path.parent)
+            self._file.append(raw)
         except OSError as error:
             raise FedfairError(
                 f"{self.path} cannot be written: {error.strerror}; the act is not in the record",
                 "make room on the disk, then do it again",
             ) from error
-
-    def _append_whole(self, handle: int, line: bytes) -> None:
-        length = os.fstat(handle).st_size
-        try:
-            while line:
-                line = line[os.write(handle, line) :]
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, length)
-            raise
-
-    def _drop_cut_line(self) -> None:
-        if not is_cut(self.path):
-            return
-        with self.path.open("rb+") as source:
-            content = source.read()
-            source.truncate(content.rfind(b"\n") + 1)

@@ -33,6 +33,9 @@ class DataSection(Section):
     inputs: ClassVar[int | None] = None
     """How many features every record of such a source has; None where its keys or the data tell."""
 
+    person_column: ClassVar[str | None] = None
+    """The column by which the data themselves say whose a record is; None where they do not."""
+
     @property
     def missing_ranges(self) -> tuple[str, ...]:
         """The numeric columns whose least and greatest value is not known beforehand; in words where unnamed."""

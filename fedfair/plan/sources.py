@@ -140,6 +140,7 @@ class EicuData(DataSection):
     missing_number: ClassVar[Literal["mean"]] = "mean"
     leaves_gaps: ClassVar[bool] = True
     class_names: ClassVar[tuple[str, ...]] = ("Alive", "Expired")
+    person_column: ClassVar[str | None] = "uniquepid"
 
     folder: Text | None = None
     """folder of the tables, for a simulation; a path"""

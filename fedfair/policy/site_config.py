@@ -47,6 +47,9 @@ class SiteData(fields.Section):
     promise (docs/explain/privacy.md)"""
     sql: SqlSection | None = None
     """database that holds the records, in place of files (docs/how-to/databases.md)"""
+    record_id: fields.Text | None = None
+    """column of this site's own data that says whose a record is, for persons who withdraw
+    (docs/how-to/withdrawal-by-a-person.md); null: nothing says"""
 
     format: FormatSection | None = None
     """how this site's own file is written, where it differs from the plan's csv (docs/how-to/own-data.md); null:
@@ -234,6 +237,8 @@ class SiteConfig(fields.Section):
     """what this site has helped to open, over all plans; a path; null means history/<name>.sqlite"""
     egress: fields.Text | None = None
     """record of everything that is sent; a path; null means egress/<name>.jsonl"""
+    withdrawals: fields.Text | None = None
+    """record of the persons who have withdrawn; a path; null means withdrawals/<name>.jsonl"""
 
 
 def load_site_config(path: Path) -> SiteConfig:
@@ -249,8 +254,10 @@ def load_site_config(path: Path) -> SiteConfig:
     )
     if data.sql is not None:
         data = data.model_copy(update={"sql": data.sql.placed(lambda path: _absolute(path, folder))})
-    own = ("cert_folder", "approval", "egress", "ledger", "history", "frozen")
+    own = ("cert_folder", "approval", "egress", "ledger", "history", "frozen", "withdrawals")
     paths = {name: _absolute(getattr(config, name), folder) for name in own}
+    # Every reading of records looks there, so it is never left open.
+    paths["withdrawals"] = paths["withdrawals"] or str(folder / "withdrawals" / f"{config.collaborator}.jsonl")
     worker = config.worker.model_copy(update={"folder": _absolute(config.worker.folder, folder)})
     return config.model_copy(update={"data": data, "worker": worker, **paths})
 

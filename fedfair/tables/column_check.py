@@ -35,6 +35,7 @@ from fedfair.tables.sources.table import open_table
 from fedfair.tables.survey_faults import MIN_SPIKE, MISSING_CODES, is_far_from_the_rest
 from fedfair.tables.text_table import counted
 from fedfair.tables.unit_faults import CONVERSIONS
+from fedfair.withdrawal.tombstone_file import owners_of
 
 INSIDE = 0.95
 """The least share of values that another unit must bring into the declared range."""
@@ -105,6 +106,7 @@ class DataCheck:
         unused: columns of the file that the plan does not use.
         errors: what a start would refuse, with what to do.
         odd: what somebody should look at and is about no single column.
+        withdrawn: how many persons have withdrawn at this site; their records are not among these.
     """
 
     records: int
@@ -115,6 +117,7 @@ class DataCheck:
     unused: tuple[str, ...]
     errors: tuple[str, ...]
     odd: tuple[str, ...]
+    withdrawn: int = 0
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -170,6 +173,7 @@ def check_data(
             _unused(plan, site, root),
             tuple(errors),
             (*_odd_labels(profile), *_odd_records(whole)),
+            0 if (owners := owners_of(site)) is None else len(owners.withdrawn),
         )
 
 

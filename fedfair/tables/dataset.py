@@ -35,6 +35,7 @@ class Dataset:
         schema: what the features are.
         columns: raw columns (n,) by name, kept for partitions and group reports.
         person_column: the column that says whose record it is, where a person has several; None otherwise.
+        owners: keyed hash of whose each record is, int64 array (n,), for withdrawals; None where none are kept.
     """
 
     features: Values = field(repr=False)
@@ -42,6 +43,7 @@ class Dataset:
     schema: FeatureSchema
     columns: Columns = field(default_factory=dict)
     person_column: str | None = None
+    owners: NDArray[np.int64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_shapes(self.features, self.labels, self.schema, self.columns)
@@ -58,6 +60,7 @@ class Dataset:
             self.schema,
             {name: values[indices] for name, values in self.columns.items()},
             self.person_column,
+            None if self.owners is None else self.owners[indices],
         )
 
 

@@ -217,6 +217,12 @@ def read_unfinished(
     paths = replace(
         site_paths(site, root), workspace=code or root, storage=storage, fewest=fewest if rule is None else 0
     )
+    if rule is not None and rule.scheme != "column" and paths.owners is not None and paths.owners.withdrawn:
+        raise PlanError(
+            f"{len(paths.owners.withdrawn)} persons have withdrawn at this site, and the plan divides one data "
+            "set by chance: without their records every site would have others",
+            "remove their records from the data set itself, at every site",
+        )
     read = read_files(task, paths, tuple(dict.fromkeys((*_columns_of(rule), *keep))))
     check_declared(task, read.splits.train.schema)
     own = read.splits if rule is None else _deal(plan, read.splits, rule)[participant]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -29,10 +30,12 @@ from fedfair.plan.task_outputs import planned_targets, with_outputs
 from fedfair.policy.site_config import SiteConfig
 from fedfair.policy.site_format import FormatSection
 from fedfair.policy.site_sql import SqlSection
-from fedfair.tables.dataset import Splits, kept
+from fedfair.tables.dataset import Dataset, Splits, kept
 from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.profile import ColumnProfile
 from fedfair.tables.site_form import check_form
+from fedfair.withdrawal.owners import RecordOwners
+from fedfair.withdrawal.tombstone_file import owners_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class DataPaths:
         form: how the records are written where that is not as the plan says; None where it is.
         fewest: with fewer records that the plan's filters take, a table is one without any, whatever its values;
             0 takes every record, and refuses a table without one.
+        owners: whose records count no longer: they are as if they were not there. None: all count.
     """
 
     workspace: Path
@@ -59,6 +63,7 @@ class DataPaths:
     sql: SqlSection | None = None
     form: FormatSection | None = None
     fewest: int = 0
+    owners: RecordOwners | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,7 @@ def site_paths(site: SiteConfig, root: Path) -> DataPaths:
         _under(root, site.data.test),
         sql=site.data.sql,
         form=site.data.format,
+        owners=owners_of(site),
     )
 
 
@@ -204,9 +210,42 @@ def read_files(task: TaskSection, paths: DataPaths, extra: tuple[str, ...]) -> F
             "name files in collaborator.yaml, or describe the columns in the plan under task.data.csv",
         )
     module, stated = source_module(task.data)
-    found = module.read(stated, task, paths, extra)
+    if isinstance(task.data, CsvSource) or paths.owners is None:
+        found = module.read(stated, task, paths, extra)
+    else:
+        owners = _by_column_of_the_data(task.data, paths.owners)
+        columns = extra if owners.column is None else tuple(dict.fromkeys((*extra, owners.column)))
+        found = module.read(stated, task, paths, columns)
+        found = replace(found, splits=found.splits.changed(partial(still_counting, owners=owners)))
     splits = for_loss(task.loss, found.splits)
     return replace(found, splits=splits if paths.storage is None else kept(splits, paths.storage))
+
+
+def _by_column_of_the_data(data: DataSource, owners: RecordOwners) -> RecordOwners:
+    section = section_of(data)
+    own = None if section is None else section.person_column
+    return owners if owners.column is not None else replace(owners, column=own)
+
+
+def still_counting(part: Dataset, owners: RecordOwners) -> Dataset:
+    """Return the records of a part that still count, with whose they are.
+
+    Args:
+        part: records whose raw columns have the one by which owners are told, if there is one.
+        owners: whose records count no longer.
+
+    Raises:
+        DataError: somebody has withdrawn, and no column says whose a record is.
+    """
+    column = owners.column
+    if column is None or column not in part.columns:
+        if owners.withdrawn:
+            raise owners.unknown_owner("the records of this plan" if column is None else f"column '{column}'")
+        return part
+    names = owners.key.names(part.columns[column])
+    staying = owners.remaining(names)
+    found = replace(part, owners=names)
+    return found if staying.all() else found.take(np.flatnonzero(staying))
 
 
 def for_loss(loss: Loss, splits: Splits) -> Splits:

@@ -33,6 +33,7 @@ from fedfair.tables.sql_connection import DatabaseStep, OpenDatabase, database_a
 from fedfair.tables.table_reader import CsvRecords, read_records
 from fedfair.tables.text_table import refuse_twice
 from fedfair.tables.typed_values import TypedSource
+from fedfair.withdrawal.owners import RecordOwners
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,6 +252,7 @@ def read_sql(
     environment: Mapping[str, str] = os.environ,
     storage: FeatureStorage | None = None,
     fewest: int = 0,
+    owners: RecordOwners | None = None,
 ) -> dict[str, CsvRecords]:
     """Return the records of a site's database: of `TRAIN`, and of `TEST` where a query asks for them.
 
@@ -262,6 +264,7 @@ def read_sql(
         environment: the variables of the process.
         storage: where features go, to be `kept` there; None for memory, whatever there is of them.
         fewest: as of `DataPaths`.
+        owners: as of `DataPaths`.
 
     Raises:
         DataError: a secret is missing, the database or its records cannot be used, or there is no room for them;
@@ -281,7 +284,14 @@ def read_sql(
             with running_query(database, query, f"data.sql.{key}") as result:
                 source = TypedSource(result.columns, result.blocks, where)
                 read = read_records(
-                    source, table.file, classes, table.in_file(extra), where=where, storage=storage, fewest=fewest
+                    source,
+                    table.file,
+                    classes,
+                    table.in_file(extra),
+                    where=where,
+                    storage=storage,
+                    fewest=fewest,
+                    owners=owners,
                 )
             found[key] = _ordered(table.in_plan(read, classes), keeps_order=asks_for_order(query))
         return found

@@ -40,6 +40,7 @@ from fedfair.tables.text_table import (
     require_columns,
 )
 from fedfair.tables.typed_values import marks_as_numbers
+from fedfair.withdrawal.owners import RecordOwners
 
 BINARY = 2
 SHOWN_LABELS = 10
@@ -361,6 +362,7 @@ def read_records(
     where: Path | str,
     storage: FeatureStorage | None = None,
     fewest: int = 0,
+    owners: RecordOwners | None = None,
 ) -> CsvRecords:
     """Return the records of a table, and what was counted in its columns; both in one reading.
 
@@ -376,6 +378,7 @@ def read_records(
         fewest: where the plan's filters take fewer records than this, a fault in their values leaves none of them:
             it must not stop a site whose few records count for nothing, for the plan may have been written so that
             only the holder of one record fails to start.
+        owners: whose records count no longer: they are as if they were not in the table. None: all count.
 
     Raises:
         DataError: a column is missing or there twice, there is no record, or values are not what the plan allows;
@@ -383,10 +386,33 @@ def read_records(
     """
     header = list(source.header)
     refuse_twice(f"{where} has", header)
+    column = owner_column(owners, header, where)
     records = _Records(header, spec, classes, extra, where, storage)
-    for block in source.blocks(needed_columns(spec, header, extra), spec, records.used_as_numbers):
-        records.add(block)
+    wanted = needed_columns(spec, header, extra)
+    wanted = wanted if column is None or column in wanted else (*wanted, column)
+    for block in source.blocks(wanted, spec, records.used_as_numbers):
+        if owners is None or column is None:
+            records.add(block)
+            continue
+        names = owners.key.names(block.columns[column])
+        staying = owners.remaining(names)
+        if staying.any():
+            records.add(block if staying.all() else block.take(staying), names[staying])
     return records.whole(fewest if spec.rows else 0)
+
+
+def owner_column(owners: RecordOwners | None, header: Collection[str], where: Path | str) -> str | None:
+    """Return the column that says whose a record of a table is; None where that is not asked.
+
+    Raises:
+        DataError: the table has no such column, or nothing says whose records count no longer.
+    """
+    if owners is None:
+        return None
+    if owners.column is None and owners.withdrawn:
+        raise owners.unknown_owner(where)
+    require_columns(where, header, () if owners.column is None else (owners.column,))
+    return owners.column
 
 
 class _Records:
@@ -416,14 +442,18 @@ class _Records:
         self._masks: dict[str, list[NDArray[np.bool_]]] = {}
         self._columns: tuple[ColumnProfile, ...] = ()
         self._rows = 0
+        self._owners: list[NDArray[np.int64]] = []
 
-    def add(self, table: TextTable) -> None:
-        """Take the next block, rows (n >= 1)."""
+    def add(self, table: TextTable, owners: NDArray[np.int64] | None = None) -> None:
+        """Take the next block, rows (n >= 1), and whose each of them is, (n,); None where nobody asks."""
         self._rows += len(table)
         if self._spec.rows:
-            table = table.take(rows_that_count(table, self._spec))
+            counted = rows_that_count(table, self._spec)
+            table, owners = table.take(counted), None if owners is None else owners[counted]
             if not len(table):
                 return
+        if owners is not None:
+            self._owners.append(owners)
         faults = Faults(table, self._kinds)
         features, columns = coded_features(table, self._spec, self._numeric, faults, PLAN_ADVICE)
         self._labels.append(answers_of(table, self._spec, self._schema.classes, faults))
@@ -456,5 +486,8 @@ class _Records:
         raw: dict[str, NDArray[np.generic]] = {name: np.concatenate(parts) for name, parts in self._raw.items()}
         masks = {name: np.concatenate(parts) for name, parts in self._masks.items()}
         raw |= {name: mask for name, mask in masks.items() if mask.any()}
-        dataset = Dataset(self._features.features(), np.concatenate(self._labels), self._schema, raw)
+        owners = np.concatenate(self._owners) if self._owners else None
+        dataset = Dataset(
+            self._features.features(), np.concatenate(self._labels), self._schema, raw, owners=owners
+        )
         return CsvRecords(dataset, self._columns)

@@ -22,6 +22,7 @@ from fedfair.tables.site_form import site_table
 from fedfair.tables.source_modules import DataPaths, FileRecords
 from fedfair.tables.table_reader import CsvRecords, TableSource, csv_schema, read_records
 from fedfair.tables.text_file import TextFile, form_of_file
+from fedfair.withdrawal.owners import RecordOwners
 
 
 def open_table(path: Path, spec: CsvData) -> TableSource:
@@ -48,10 +49,11 @@ def read_csv(
     extra: Collection[str],
     storage: FeatureStorage | None = None,
     fewest: int = 0,
+    owners: RecordOwners | None = None,
 ) -> CsvRecords:
     """Return the records of a file; arguments and faults as of `open_table` and `read_records`."""
     source = open_table(path, spec)
-    return read_records(source, spec, classes, extra, where=path, storage=storage, fewest=fewest)
+    return read_records(source, spec, classes, extra, where=path, storage=storage, fewest=fewest, owners=owners)
 
 
 def planned_schema(stated: CsvData, task: TaskSection) -> FeatureSchema | None:
@@ -65,7 +67,15 @@ def read(stated: CsvData, task: TaskSection, paths: DataPaths, extra: tuple[str,
     if paths.sql is not None:
         from fedfair.tables.sql_table import read_sql
 
-        read = read_sql(paths.sql, table, classes, extra, storage=paths.storage, fewest=paths.fewest)
+        read = read_sql(
+            paths.sql,
+            table,
+            classes,
+            extra,
+            storage=paths.storage,
+            fewest=paths.fewest,
+            owners=paths.owners,
+        )
     elif paths.train is None:
         raise DataError(
             "no file with training records is named",
@@ -75,7 +85,9 @@ def read(stated: CsvData, task: TaskSection, paths: DataPaths, extra: tuple[str,
         read = {}
         for name, path in (("train", paths.train), ("test", paths.test)):
             if path is not None:
-                own = read_csv(path, table.file, classes, table.in_file(extra), paths.storage, paths.fewest)
+                own = read_csv(
+                    path, table.file, classes, table.in_file(extra), paths.storage, paths.fewest, paths.owners
+                )
                 read[name] = table.in_plan(own, classes)
     train, *test = read.values()
     # Only tables with the same features get past this line.

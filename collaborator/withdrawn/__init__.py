@@ -1,0 +1,1 @@
+"""Persons who withdraw at this site: what is recorded, in which runs they counted, and what the lead is told."""

@@ -1,0 +1,51 @@
+"""`fedfair data withdraw` and its like: persons withdraw at a site. Identifiers stay on this terminal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfair.process.terminal import console, say
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
+PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+DEFAULT_CONFIG = Path("collaborator.yaml")
+DEFAULT_PLAN = Path("plan/plan.yaml")
+
+
+def withdraw(
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    ids: Annotated[
+        Path | None, typer.Option("--ids", help="CSV file of identifiers; line 1 names the column.")
+    ] = None,
+    one: Annotated[list[str] | None, typer.Option("--id", help="One identifier; may be repeated.")] = None,
+    reference: Annotated[str, typer.Option("--reference", help="How this site finds the request.")] = "",
+    even_if_unknown: Annotated[
+        bool, typer.Option("--even-if-unknown", help="Record identifiers that no record here has, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Record that persons withdraw: from the next start on, none of their records counts."""
+    from collaborator.withdrawn.recording import identifiers_in, record_withdrawal
+    from fedfair.policy.site_config import load_site_config
+
+    column = load_site_config(config).data.record_id
+    listed = () if ids is None else identifiers_in(ids, column)
+    now = datetime.now(UTC)
+    given = (*(one or ()), *listed)
+    done = record_withdrawal(config, plan, given, reference, now, even_if_unknown=even_if_unknown)
+    if as_json:
+        console.print_json(json.dumps({"format": "fedfair/data-withdraw/1", **asdict(done)}))
+        return
+    say(f"{done.recorded} persons withdrawn, {done.known} had withdrawn before; {done.total} at this site in all")
+    for identifier in done.unknown:
+        say(f"no record here has the identifier {identifier!r}; it is recorded", "yellow")
+    say("From its next start on this site counts none of their records. Nothing was sent.")

@@ -1,0 +1,1 @@
+"""Persons who withdraw: their records stop counting at their site, and what they counted in is known and rerun."""
