@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import typer
 from aggregator.address import Listen
 from aggregator.assembly import EndTerms, unnotified
 from aggregator.console import RunConsole
+from aggregator.listening import run_serving
 from aggregator.malloc import use_one_heap
 from aggregator.outcome import Ending, EndState, write_result
 from aggregator.preparation import Run, Start
@@ -319,7 +319,7 @@ def _drive(
         async with watched(place, lambda: keeper.status, utc_now, tell):
             return await serve(run, address, publish, announce, farewell=terms)
 
-    return asyncio.run(driven())
+    return run_serving(driven())
 
 
 def _own_address(run: Run) -> Listen:

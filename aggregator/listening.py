@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,8 @@ from aggregator.address import TRIES, Listen
 from aggregator.server_call import lost_statuses_unlogged
 from aggregator.service import SERVER_OPTIONS
 from fedfair.identity.tls import RenewableCertificate
+
+Done = TypeVar("Done")
 
 CLOSING_SECONDS = 2.0
 """How long streams may take to end by themselves when the server stops."""
@@ -88,9 +91,14 @@ async def listening(
         return server
 
     server, port = await bound(make, listen, shown.credentials)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=CLOSING_SECONDS)
+
+
+def run_serving(work: Coroutine[Any, Any, Done]) -> Done:
+    """Return what a program that serves comes to; gRPC ends its last calls after its server has stopped."""
     with lost_statuses_unlogged():
-        await server.start()
-        try:
-            yield port
-        finally:
-            await server.stop(grace=CLOSING_SECONDS)
+        return asyncio.run(work)

@@ -13,6 +13,7 @@ from rich.text import Text
 from aggregator.address import Listen
 from aggregator.hub.folder import SETTINGS_TEXT, HubFolder
 from aggregator.hub.server import serve_hub
+from aggregator.listening import run_serving
 from aggregator.malloc import use_one_heap
 from aggregator.server import write_ready_file
 from fedfair.consortium.acts import Act, ActKind, sign_act
@@ -79,7 +80,7 @@ def start(
         if not quiet:
             error_console.print(Text(line), soft_wrap=True)
 
-    name = asyncio.run(serve_hub(place, stated, announce, tell, secret))
+    name = run_serving(serve_hub(place, stated, announce, tell, secret))
     raise StoppedError(f"the hub was stopped ({name})", "start it again: it resumes every running study", name)
 
 
