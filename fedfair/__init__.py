@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedfair.api.classifier import FairClassifier
     from fedfair.api.comparison import ModelComparison
     from fedfair.api.fit_verdict import WorstGroupWarning
+    from fedfair.api.passports import VerifiedPassport, verify_passport
     from fedfair.api.regressor import FairRegressor
     from fedfair.api.simulation import SimulatedFederation, UntrainedModelWarning, simulate
     from fedfair.errors import FedfairError
@@ -39,6 +40,7 @@ __all__ = [
     "SimulatedFederation",
     "UntrainedModelWarning",
     "VerifiedCertificate",
+    "VerifiedPassport",
     "WorstGroupWarning",
     "__version__",
     "advise",
@@ -46,6 +48,7 @@ __all__ = [
     "load_plan",
     "simulate",
     "verify_certificate",
+    "verify_passport",
     "worst_group_risk",
 ]
 
@@ -61,12 +64,14 @@ _PLACES = {
     "RCVaRLoss": "fedfair.fairness.rcvar_loss",
     "UntrainedModelWarning": "fedfair.api.simulation",
     "VerifiedCertificate": "fedfair.api.certificates",
+    "VerifiedPassport": "fedfair.api.passports",
     "WorstGroupWarning": "fedfair.api.fit_verdict",
     "advise": "fedfair.api.advice",
     "load_model": "fedfair.prediction.loaded_model",
     "load_plan": "fedfair.plan.loading",
     "simulate": "fedfair.api.simulation",
     "verify_certificate": "fedfair.api.certificates",
+    "verify_passport": "fedfair.api.passports",
     "worst_group_risk": "fedfair.fairness.worst_group",
 }
 

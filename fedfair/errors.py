@@ -54,6 +54,10 @@ class CertificateError(FedfairError):
     """A fairness certificate is malformed, was changed, or claims what its own figures do not prove."""
 
 
+class PassportError(FedfairError):
+    """A passport is malformed, was changed, or states what its evidence does not show."""
+
+
 class StateError(FedfairError):
     """A file that this side keeps its own state in is missing, damaged, or of another plan, version or time."""
 

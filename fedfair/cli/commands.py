@@ -43,6 +43,7 @@ _GROUPS = {
     "inbox": "Show the studies proposed to this site, and approve, refuse or withdraw them with a person's key.",
     "data": "Check this site's own records. Nothing leaves the site.",
     "certificate": "Sign or verify a certificate of what an evaluation proves about every sizeable group.",
+    "passport": "Collect everything that is shown about a model into one signed file, or verify such a file.",
     "audit": "Show what left a site, and verify the record of it.",
     "privacy": "Show this site's privacy releases and their total cost.",
 }

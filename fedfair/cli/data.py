@@ -29,6 +29,7 @@ app.command()(withdraw)
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")
+DEFAULT_WORDS = Path("data-description.yaml")
 
 
 @app.command()
@@ -46,6 +47,31 @@ def check(
         _show(found)
     if found.errors:
         raise typer.Exit(ExitStatus.REFUSED)
+
+
+@app.command()
+def describe(
+    name: Name = None,
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    words: Annotated[Path, typer.Option("--words", help="What this site says of its records.")] = DEFAULT_WORDS,
+    draft: Annotated[
+        bool, typer.Option("--draft", help="Write a draft of these words, and nothing else.")
+    ] = False,
+    cert_folder: Annotated[Path, typer.Option("--cert-folder", help="Folder of this site's key.")] = Path("cert"),
+    passphrase_file: Annotated[
+        Path | None, typer.Option("--passphrase-file", help="File that holds the passphrase of this site's keys.")
+    ] = None,
+) -> None:
+    """Sign this site's own words about its records, for the passport of the model. No record is read."""
+    from collaborator.data_description import write_description, write_draft
+
+    if draft:
+        write_draft(words)
+        say(f"written: {words}; replace every line, then run this again without --draft")
+        return
+    written = write_description(name, config, plan, words, cert_folder, passphrase_file)
+    say(f"written: {written}; send it to the lead, who puts it into the passport")
 
 
 def _show(found: DataCheck) -> None:

@@ -46,6 +46,7 @@ STATUS: Mapping[type[FedfairError], ExitStatus] = MappingProxyType(
         errors.IdentityError: ExitStatus.REFUSED,
         errors.RenewableIdentityError: ExitStatus.REFUSED,
         errors.CertificateError: ExitStatus.REFUSED,
+        errors.PassportError: ExitStatus.REFUSED,
         errors.StateError: ExitStatus.REFUSED,
         errors.AuditError: ExitStatus.REFUSED,
         errors.TrainingError: ExitStatus.FAULT,

@@ -16,8 +16,9 @@ from tests.patience import PATIENCE
 
 PUBLIC = [
     "FairClassifier", "FairRegressor", "FedfairError", "ModelComparison", "ObjectiveAdvice", "Plan", "RCVaRLoss",
-    "SavedModel", "SimulatedFederation", "UntrainedModelWarning", "VerifiedCertificate", "WorstGroupWarning",
-    "__version__", "advise", "load_model", "load_plan", "simulate", "verify_certificate", "worst_group_risk",
+    "SavedModel", "SimulatedFederation", "UntrainedModelWarning", "VerifiedCertificate",
+    "VerifiedPassport", "WorstGroupWarning", "__version__", "advise", "load_model", "load_plan", "simulate",
+    "verify_certificate", "verify_passport", "worst_group_risk",
 ]  # fmt: skip
 """The promise to users: a name may be added here, and none removed without a new major version."""
 

@@ -1,0 +1,1 @@
+"""A room for each statement of a passport. No public names."""

@@ -1,0 +1,52 @@
+"""What is proven about every sizeable group of people: the fairness certificate, checked anew."""
+
+from __future__ import annotations
+
+from fedfair.certificate.check import check_figures, check_model, check_plan
+from fedfair.certificate.document import Certificate
+from fedfair.certificate.excerpt import check_result
+from fedfair.certificate.seal import verify_seal
+from fedfair.certificate.sentences import in_words
+from fedfair.errors import PassportError
+from fedfair.identity.signing import parse_signing_key
+from fedfair.passport.document import Figure
+from fedfair.passport.evidence import CERTIFICATE, EVALUATION, MODEL, PLAN, RESULT, ModelEvidence
+from fedfair.passport.statement import Said, StatementRoom, told
+
+
+def _made(evidence: ModelEvidence) -> Said | None:
+    found = evidence.certificate
+    if found is None:
+        return None
+    place = evidence.of(CERTIFICATE)[0].file
+    check_figures(found)
+    check_plan(found, evidence.agreed.plan, evidence.agreed.digest)
+    check_model(found, evidence.model_digest)
+    check_result(found, evidence.result, place)
+    _check_histogram(found, evidence)
+    if found.issuer is not None:
+        # Whether it is the right key is the verifier's question, of this file as of the passport.
+        verify_seal(found, parse_signing_key(found.issuer.key))
+    words = in_words(found)
+    figures: dict[str, Figure] = {f"at most, {one.group_size:g}": one.sample[1] for one in found.statements}
+    figures |= {f"at most in the population, {one.group_size:g}": one.population for one in found.statements}
+    return Said(told("certificate", words=words, certificate=found), figures)
+
+
+def _check_histogram(certificate: Certificate, evidence: ModelEvidence) -> None:
+    """Refuse a histogram that holds other losses than the opened sums."""
+    sums = evidence.evaluation.splits.get(certificate.split)
+    if sums is None or sum(certificate.histogram.counts) != sums.n:
+        raise PassportError(
+            f"the certificate is not of the {certificate.split} records of the evaluation beside it",
+            "run `fedfair certificate` with this evaluation",
+        )
+
+
+ROOM = StatementRoom(
+    "certificate",
+    "What is proven about every group",
+    (CERTIFICATE, EVALUATION, RESULT, MODEL, PLAN),
+    _made,
+    "There is no fairness certificate: the issuer runs `fedfair certificate`.",
+)
