@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rdflib import Graph, Literal, URIRef
+from rdflib.namespace import DCTERMS, PROV
 
 import fedfair
 from fedfair.certificate.document import parse_certificate
@@ -348,3 +350,20 @@ def test_the_bill_is_cyclonedx(study: Path) -> None:
     text = (study / "passport" / "evidence" / "software.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert '"numpy"' in text
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning:rdflib")
+def test_an_independent_reader_of_json_ld_finds_the_same_facts(study: Path) -> None:
+    graph = Graph()
+    graph.parse(study / "passport" / PASSPORT_FILE, format="json-ld", publicID="https://example.org/p/")
+    files = {str(one.id): one for one in read(study).files}
+    for name, listed in files.items():
+        node = URIRef(f"https://example.org/p/{name}")
+        assert (node, URIRef("https://schema.org/sha256"), Literal(listed.sha256)) in graph
+    statement = URIRef("https://example.org/p/#accuracy")
+    derived = {
+        str(node).removeprefix("https://example.org/p/") for node in graph.objects(statement, PROV.wasDerivedFrom)
+    }
+    assert derived == {"evidence/result.json", "evidence/evaluation.json"}
+    titles = {str(title) for title in graph.objects(None, DCTERMS.title)}
+    assert {room.title for room in STATEMENTS} <= titles
