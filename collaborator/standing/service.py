@@ -134,7 +134,7 @@ class StandingService:
             except FedfairError as fault:
                 seconds = backoff.next()
                 if backoff.fruitless in (1, 5) or backoff.fruitless % 20 == 0:
-                    self._publish(news.HubUnreachable(fault.message, seconds))
+                    self._publish(unfollowed(fault, seconds))
                 await asyncio.sleep(seconds)
                 continue
             backoff.reset()
@@ -327,3 +327,15 @@ def _now() -> datetime:
 
 def _words(act: acts.Act) -> str:
     return f"{act.by}: {act.kind.value} {act.study}".strip()
+
+
+def unfollowed(fault: FedfairError, seconds: float) -> news.HubUnreachable | news.RecordRefused:
+    """Return what is said where the record cannot be followed: nobody answers, or the hub or this site refuses.
+
+    Args:
+        fault: why.
+        seconds: until it is tried again.
+    """
+    if isinstance(fault, UnreachableError):
+        return news.HubUnreachable(fault.message, seconds)
+    return news.RecordRefused(fault.message, fault.remedy or "ask the lead", seconds)

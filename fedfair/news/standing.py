@@ -50,6 +50,23 @@ class HubUnreachable(News):
     seconds: float
 
 
+class RecordRefused(News):
+    """The hub answers, and the record cannot be followed: the hub refuses, or what it shows is refused here.
+
+    Attributes:
+        reason: why.
+        remedy: what to do about it.
+        seconds: until it is tried again.
+    """
+
+    level = LogLevel.ERROR
+    text = "the record of the hub cannot be followed: {reason} -> {remedy}; it is tried again in {seconds:.1f} s"
+
+    reason: str
+    remedy: str
+    seconds: float
+
+
 class StudyArrived(News):
     """A proposed study is in the inbox, after every check of its archive.
 

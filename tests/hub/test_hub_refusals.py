@@ -8,14 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from collaborator.standing.service import unfollowed
 from fedfair.consortium.acts import Act, ActKind, sign_act
 from fedfair.consortium.studies import StudyPhase
-from fedfair.errors import FedfairError
+from fedfair.errors import FedfairError, UnreachableError
 from fedfair.identity.authority import CERTIFICATE_DAYS
 from fedfair.identity.authority_store import issue, load_authority
+from fedfair.identity.preflight import preflight
 from fedfair.identity.request import parse_request
 from fedfair.identity.store import install_certificate, load_signing_key, renew_site
+from fedfair.news.standing import HubUnreachable, RecordRefused
 from fedfair.wire.calling import Address
 from fedfair.wire.hub_client import HubClient, HubRefusalError
 from fedfair.workspace.archive import pack
@@ -40,6 +44,12 @@ async def refused(doing: Awaitable[object]) -> str:
 
 def client(consortium: Consortium, name: str) -> HubClient:
     return HubClient(Address("localhost", consortium.port), lambda: consortium.identity(name))
+
+
+def shown(consortium: Consortium) -> x509.Certificate:
+    """Return the certificate that the hub shows to a new connection."""
+    found = preflight("localhost", consortium.port, consortium.identity("bert"), datetime.now(UTC))
+    return x509.load_pem_x509_certificate(found.leaf_pem)
 
 
 def signed(consortium: Consortium, key: str, **fields: object) -> bytes:
@@ -211,5 +221,37 @@ def test_a_certificate_that_is_revoked_while_the_hub_runs_is_refused_at_once(con
             assert len(await carl.acts(0)) == 1
         async with client(consortium, "bert") as bert:
             assert len(await bert.acts(0)) == 1
+
+    play(consortium, scenario)
+
+
+def test_a_certificate_of_the_hub_that_was_renewed_is_shown_from_then_on(consortium: Consortium) -> None:
+    async def scenario(hub: PlayedHub) -> None:
+        folder, before = consortium.certificates, await asyncio.to_thread(shown, consortium)
+        asked = parse_request(renew_site(folder, "aggregator"))
+        authority = load_authority(folder, datetime.now(UTC), None)
+        now = datetime.now(UTC)
+        made = issue(folder, authority, asked, hosts=["localhost"], now=now, days=CERTIFICATE_DAYS)
+        install_certificate(folder, made)
+        await hub.said.until("a renewed certificate is shown")
+        assert await asyncio.to_thread(shown, consortium) == made != before
+        async with client(consortium, "bert") as bert:
+            assert len(await bert.acts(0)) == 1
+
+    play(consortium, scenario)
+
+
+def test_a_member_that_has_seen_more_than_the_hub_has_is_told_so(consortium: Consortium) -> None:
+    async def scenario(_: PlayedHub) -> None:
+        async with client(consortium, "clinic-a") as site:
+            with pytest.raises(HubRefusalError) as caught:
+                await site.acts(7)
+        told = unfollowed(caught.value, 3.0)
+        assert isinstance(told, RecordRefused)
+        assert told.sentence.startswith(
+            "the record of the hub cannot be followed: you have 7 entries of the record"
+        )
+        assert "restored from an older copy" in told.sentence
+        assert isinstance(unfollowed(UnreachableError("it is closed"), 3.0), HubUnreachable)
 
     play(consortium, scenario)
