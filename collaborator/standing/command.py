@@ -54,7 +54,7 @@ def serve(
     service = StandingService(site, _publish(LogChoice(log_format, log_level)), sys.executable, place)
     asyncio.run(service.run())
     if service.is_outdated:
-        _begin_anew(kept[0])
+        begin_anew(kept[0])
 
 
 def _publish(choice: LogChoice) -> Processor:
@@ -66,7 +66,7 @@ def _say(line: str) -> None:
     error_console.print(Text(line), soft_wrap=True)
 
 
-def _begin_anew(passphrase: bytes | None) -> None:
+def begin_anew(passphrase: bytes | None) -> None:
     """Replace this process by one of the upgraded program, with the same options and the same passphrase."""
     words = list(sys.argv[1:])
     if passphrase is not None and "--passphrase-file" not in words:

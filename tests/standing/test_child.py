@@ -125,3 +125,28 @@ def test_the_secret_is_in_no_argument_and_no_variable(tmp_path: Path) -> None:
     start = study(tmp_path, "")
     assert b"xyzzy".hex() not in "".join(start.words(7)) + repr(start.environment({}))
     assert "xyzzy" not in repr(start)
+
+
+def test_a_service_that_was_upgraded_begins_anew_with_its_options_and_its_passphrase(tmp_path: Path) -> None:
+    upgraded = tmp_path / "fedfair"
+    upgraded.mkdir()
+    (upgraded / "__init__.py").touch()
+    (upgraded / "__main__.py").write_text("import sys\nprint(*sys.argv[1:-1], open(sys.argv[-1]).read())\n")
+    outlived = f"""
+import os, sys
+from collaborator.standing.command import begin_anew
+sys.argv = ["/bin/fedfair", "collaborator", "serve", "--hub", "a:1"]
+os.environ["PYTHONPATH"] = {str(tmp_path)!r}
+begin_anew(b"xyzzy")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", outlived],
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["collaborator", "serve", "--hub", "a:1", "--passphrase-file", "xyzzy"]
