@@ -52,9 +52,15 @@ def launch_of(plan: Plan, config: SiteConfig, participant: ParticipantId, folder
         () if sql is None else tuple(name for name in (sql.url_env, sql.password_env) if name is not None),
         tuple(_reads(plan, config, folders)),
         tuple(_hidden(folders)),
-        sql is not None and not tuple(_database_files(sql)),
+        reads_a_database(config),
         prepare,
     )
+
+
+def reads_a_database(config: SiteConfig) -> bool:
+    """Return whether a site's records come over the network."""
+    sql = config.data.sql
+    return sql is not None and not tuple(_database_files(sql))
 
 
 def _reads(plan: Plan, config: SiteConfig, folders: SiteFolders) -> Iterator[Path]:

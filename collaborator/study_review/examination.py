@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from collaborator.computing.confinement import Allowed, confine
 from fedfair.errors import FedfairError, StateError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Examination:
         spent: what may be said of what the ledger has, one sentence for each data set.
         cost: what the plan would cost, in sentences; empty where this site keeps no ledger.
         faults: what a start would refuse, by the step: digest, data, policy, history, ledger.
+        missing: a sentence for each protection of a process of its own that this system does not offer.
     """
 
     plan_digest: str = ""
@@ -49,6 +51,7 @@ class Examination:
     spent: tuple[str, ...] = ()
     cost: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
 
 def examined(config_file: Path, plan_file: Path) -> Examination:
@@ -82,8 +85,8 @@ def examined(config_file: Path, plan_file: Path) -> Examination:
                 f"looking at {plan_file} ended with status {done.returncode}: {last or 'nothing was said'}",
                 "try `fedfair data check` with this plan, which shows more",
             ) from error
-    values["releases"] = tuple(map(tuple, values["releases"]))
-    return Examination(**{**values, "spent": tuple(values["spent"]), "cost": tuple(values["cost"])})
+    lines = {name: tuple(values[name]) for name in ("spent", "cost", "missing")}
+    return Examination(**{**values, **lines, "releases": tuple(map(tuple, values["releases"]))})
 
 
 class _Examiner:
@@ -213,10 +216,15 @@ def _cost(site: PreparedSite, digest: bytes, data: DataCheck | None) -> tuple[st
 
 
 def main(config: str, plan: str, target: str) -> None:
-    """Write what is found to a file; for `examined` alone."""
+    """Write what is found to a file; for `examined` alone.
+
+    Whether this system can confine a process is tried on this one, which has nothing to do any more.
+    """
     os.chdir(Path(config).parent)
     found = examine(Path(config), Path(plan))
-    Path(target).write_text(json.dumps(asdict(found)), encoding="utf-8")
+    with Path(target).open("w", encoding="utf-8") as opened:
+        missing = confine(Allowed(reads=(), writes=()))
+        json.dump(asdict(replace(found, missing=missing)), opened)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import yaml
 
+from collaborator.computing.confinement import NETWORK
+from collaborator.computing.place import reads_a_database
 from collaborator.continued_run import begins_with_own_run
 from collaborator.study_review.blocks import Block, Lines, SourceText, TableBlock, Tone
 from collaborator.study_review.examination import Examination
@@ -29,6 +31,7 @@ from fedfair.plan.module_code import code_digests
 from fedfair.plan.schema import Plan
 from fedfair.policy.disclosures import MEANING, of_run
 from fedfair.policy.site_config import SiteConfig
+from fedfair.policy.site_worker import COMMAND, WorkerSection
 from fedfair.policy.terms import AskedTerms, Term, terms
 from fedfair.report.plan_review import plan_review
 from fedfair.tables.profile import share
@@ -191,6 +194,8 @@ def code_blocks(files: StudyFiles, proposal: StudyProposal, found: Examination) 
     yield TableBlock(
         "Digests", (), (*rows, ("code that would run here", runs), ("archive", proposal.archive_digest))
     )
+    over = (NETWORK,) if reads_a_database(files.config) else ()
+    yield where_it_computes(files.config.worker, (*over, *found.missing))
     contents = study_files(files.plan_file)
     columns = ("file", "bytes", "SHA-256")
     yield TableBlock(
@@ -200,6 +205,24 @@ def code_blocks(files: StudyFiles, proposal: StudyProposal, found: Examination) 
     for name in contents:
         if name.startswith("src/"):
             yield SourceText(name, _text(workspace / name))
+
+
+def where_it_computes(worker: WorkerSection, missing: tuple[str, ...]) -> Lines:
+    """Return in which process the study's code would run here, and every protection that is missing there.
+
+    Args:
+        worker: as the site states it; a study that it says nothing of has a process of its own.
+        missing: a sentence for each protection that this system does not offer.
+    """
+    heading = "Where it computes"
+    if "process" in worker.model_fields_set and not worker.process:
+        said = "in the process that has the keys, as worker.process: false says: it can do all that this user can"
+        return Lines(heading, (said,), Tone.WARNING)
+    if worker.launch != COMMAND:
+        said = "a process of its own, started elsewhere: `fedfair collaborator check` says what is missing there"
+        return Lines(heading, (said,))
+    told = "a process of its own, without keys and ledger"
+    return Lines(heading, (told, *missing), Tone.WARNING if missing else Tone.GOOD)
 
 
 def study_files(plan_file: Path) -> dict[str, tuple[int, str]]:

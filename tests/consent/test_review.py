@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from collaborator.computing.confinement import NO_CALLS, NO_FILES, NO_PRIVILEGES
 from collaborator.study_review.blocks import Lines, SourceText, TableBlock
 from collaborator.study_review.examination import Examination, examine, examined
 from collaborator.study_review.parts import ReviewPart
@@ -110,10 +111,31 @@ def test_a_study_that_has_not_arrived_is_not_reviewed(home: Path, found: Examina
 
 def test_another_process_examines_and_tells_the_same(home: Path, found: Examination) -> None:
     folder = study_folder(home, "age-2")
-    assert examined(home / "collaborator.yaml", folder.plan) == found
+    assert replace(examined(home / "collaborator.yaml", folder.plan), missing=()) == found
     policy = {"policy": {"max_rounds": 8}, **yaml.safe_load((home / "collaborator.yaml").read_text())}
     (home / "collaborator.yaml").write_text(yaml.safe_dump({**policy, "data": {"train": "missing.csv"}}))
     refused = examine(home / "collaborator.yaml", folder.plan)
     assert refused.faults.keys() == {"data", "policy"}
     assert "max_rounds" in refused.faults["policy"]
     assert "missing.csv" in refused.faults["data"]
+
+
+def test_where_the_code_of_a_study_would_run_is_shown_with_every_protection_that_is_missing(
+    home: Path, found: Examination
+) -> None:
+    def told(worker: str = "", missing: tuple[str, ...] = ()) -> str:
+        config = home / "collaborator.yaml"
+        own = yaml.safe_load(config.read_text())
+        own.pop("worker", None)
+        config.write_text(yaml.safe_dump({**own, **(yaml.safe_load(worker) or {})}))
+        return texts(reviewed(home, replace(found, missing=missing)), CODE)
+
+    assert "a process of its own, without keys and ledger" in told()
+    assert NO_FILES in told(missing=(NO_FILES,))
+    assert "as worker.process: false says" in told("worker: {process: false}")
+    assert "started elsewhere" in told('worker: {process: true, launch: "srun {command}"}', (NO_FILES,))
+
+
+def test_the_examination_tries_the_protection_of_this_system_on_itself(home: Path) -> None:
+    plan = study_folder(home, "age-2").workspace / "plan" / "plan.yaml"
+    assert set(examined(home / "collaborator.yaml", plan).missing) <= {NO_FILES, NO_CALLS, NO_PRIVILEGES}
