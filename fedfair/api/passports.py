@@ -52,7 +52,7 @@ def verify_passport(
     A fault raises an error; nothing is returned for a passport that is wrong in any way.
 
     Args:
-        folder: with `passport.json` and its evidence.
+        folder: with `passport.json` and its evidence; or that file.
         key: the issuer's public key (`ed25519:...`), or a file that holds it; None takes `NAME/signing.pub` of
             `cert_folder`. The key never comes from the passport.
         plan: a plan's path. It must have the same sites with the same keys, as the verifier knows them.
@@ -69,7 +69,8 @@ def verify_passport(
         FedfairError: a file of evidence is damaged.
         OSError: a file cannot be read.
     """
-    place = Path(folder) / PASSPORT_FILE
+    folder = Path(folder).parent if Path(folder).is_file() else Path(folder)
+    place = folder / PASSPORT_FILE
     if not place.is_file():
         raise PassportError(
             f"{place} does not exist", "name the folder that `fedfair passport create` has written"
@@ -81,9 +82,9 @@ def verify_passport(
         verify_passport_seal(passport, _issuer_key(passport, given, Path(cert_folder)))
     if model is not None:
         _check_model(passport, Path(model))
-    evidence = check_passport(passport, Path(folder))
+    evidence = check_passport(passport, folder)
     _check_certifier(passport, evidence)
-    _check_page(passport, Path(folder) / PAGE_FILE)
+    _check_page(passport, folder / PAGE_FILE)
     if plan is not None:
         _check_plan(evidence, Path(plan))
     signer = None if unsigned or passport.issuer is None else passport.issuer.name

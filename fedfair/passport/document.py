@@ -30,7 +30,7 @@ PAGE_FILE = "passport.html"
 EVIDENCE_FOLDER = "evidence"
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]
-Words = Annotated[str, Field(min_length=1, max_length=4000)]
+Words = Annotated[str, Field(min_length=1, max_length=1 << 16)]
 FileId = Annotated[str, Field(pattern=rf"^{EVIDENCE_FOLDER}/[a-z0-9][a-z0-9.-]{{0,99}}$")]
 State: TypeAlias = Literal["shown", "declared", "absent"]
 Figure: TypeAlias = bool | int | float | str | None
@@ -138,7 +138,7 @@ class MadeStatement(_Part):
     id: Annotated[str, Field(pattern=r"^#[a-z]{1,40}$")]
     title: Words
     state: State
-    sentences: Annotated[tuple[Words, ...], Field(min_length=1, max_length=200)]
+    sentences: Annotated[tuple[Words, ...], Field(min_length=1, max_length=1000)]
     figures: dict[str, Figure]
     evidence: tuple[FileId, ...]
 

@@ -264,6 +264,8 @@ def evidence_in(folder: Path) -> tuple[EvidencePlace, ...]:
 
 
 def _place(path: Path) -> EvidencePlace:
+    if not path.is_file():
+        raise PassportError(f"{path} is no file", "move it away")
     for kind in KINDS:
         begin, each, end = kind.file.partition("{}")
         if not each and path.name == kind.file:

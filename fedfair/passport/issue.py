@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
+from fedfair.errors import PassportError
 from fedfair.passport.document import (
     CONTEXT,
     FORMAT,
@@ -17,6 +20,7 @@ from fedfair.passport.document import (
 )
 from fedfair.passport.evidence import KINDS, ModelEvidence
 from fedfair.passport.requirements import REQUIREMENTS
+from fedfair.passport.statement import Said, StatementRoom
 from fedfair.passport.table import STATEMENTS
 from fedfair.version import __version__
 
@@ -64,17 +68,29 @@ def made_statements(evidence: ModelEvidence) -> tuple[MadeStatement, ...]:
     for room in STATEMENTS:
         said = room.made(evidence)
         state: State = "absent" if said is None else "declared" if room.declared else "shown"
-        made.append(
-            MadeStatement(
-                id=f"#{room.name}",
-                title=room.title,
-                state=state,
-                sentences=(room.absent,) if said is None else said.sentences,
-                figures={} if said is None else dict(said.figures),
-                evidence=() if said is None else evidence.ids(*room.kinds),
-            )
-        )
+        told = Said((room.absent,)) if said is None else said
+        shown_by = () if said is None else evidence.ids(*room.kinds)
+        made.append(_statement(room, state, told, shown_by))
     return tuple(made)
+
+
+def _statement(room: StatementRoom, state: State, told: Said, shown_by: tuple[str, ...]) -> MadeStatement:
+    try:
+        return MadeStatement(
+            id=f"#{room.name}",
+            title=room.title,
+            state=state,
+            sentences=told.sentences,
+            figures=dict(told.figures),
+            evidence=shown_by,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise PassportError(
+            f"the statement {room.name} has no form in a passport: {place}: {first['msg']}",
+            "look at the evidence that it is made of",
+        ) from error
 
 
 def mapped(statements: Sequence[MadeStatement]) -> tuple[MappedRequirement, ...]:

@@ -124,7 +124,11 @@ def test_every_file_of_the_evidence_is_bound_by_its_digest(study: Path) -> None:
         with pytest.raises(PassportError, match=place.file):
             fedfair.verify_passport(study / "passport")
         place.path.write_bytes(before)
-    fedfair.verify_passport(study / "passport")
+    fedfair.verify_passport(study / "passport" / PASSPORT_FILE)
+    (study / "passport" / "evidence" / "data.clinic-c.json").mkdir()
+    with pytest.raises(PassportError, match="is no file"):
+        fedfair.verify_passport(study / "passport")
+    (study / "passport" / "evidence" / "data.clinic-c.json").rmdir()
     (study / "passport" / "evidence" / "data.clinic-b.json").write_bytes(b"{}")
     with pytest.raises(PassportError, match="not in the passport's list"):
         fedfair.verify_passport(study / "passport")

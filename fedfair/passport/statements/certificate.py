@@ -25,8 +25,9 @@ def _made(evidence: ModelEvidence) -> Said | None:
     check_result(found, evidence.result, place)
     _check_histogram(found, evidence)
     if found.issuer is not None:
-        # Whether it is the right key is the verifier's question, of this file as of the passport.
-        verify_seal(found, parse_signing_key(found.issuer.key))
+        # The plan pins the keys of sites; any other key is the verifier's question, as that of the passport is.
+        pinned = evidence.agreed.plan.federation.roster.get(found.issuer.name, found.issuer.key)
+        verify_seal(found, parse_signing_key(pinned))
     words = in_words(found)
     figures: dict[str, Figure] = {f"at most, {one.group_size:g}": one.sample[1] for one in found.statements}
     figures |= {f"at most in the population, {one.group_size:g}": one.population for one in found.statements}
