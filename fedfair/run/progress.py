@@ -26,6 +26,7 @@ from fedfair.run.reference_file import KeptReferences
 from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
+from fedfair.transcript.leaf import AddedLeaves
 
 
 class FinalStage(enum.Enum):
@@ -83,6 +84,7 @@ class Progress:
         model_changed: the global model or threshold is another one now and must be broadcast again.
         replaced: how many values sites had to replace because they could not be summed.
         replacing: how many sites had such values.
+        added: what the transcript of the run has more by this sum; None where that is not known.
     """
 
     purpose: Purpose
@@ -95,6 +97,7 @@ class Progress:
     replaced: int = 0
     replacing: int = 0
     evaluated: EvaluatedModel | None = None
+    added: AddedLeaves | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,12 @@ from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed
 from fedfair.run.reference_file import KeptReferences, kept_references
 from fedfair.run.stages import AT_END, Stages, asked_by
 from fedfair.run.state import RunState
+from fedfair.run.state_leaves import begun_transcript, longer_transcript
 from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
-from fedfair.statistics.table import Purpose
+from fedfair.statistics.table import Purpose, purpose_named
 from fedfair.store.long_vectors import IN_MEMORY, VectorRoom
+from fedfair.transcript.leaf import NO_PLAN, TranscriptLeaf, leaf_of_model, leaf_of_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class RunRules:
                 "an extended plan that keeps something of every site names the same collaborators; "
                 + EXTEND_AGAIN,
             )
-        return self.housed(state)
+        return self.housed(replace(state, tree=begun_transcript(state, self._plan, self._layout).tree))
 
     def _fresh(self, vector: NDArray[np.floating], carried: Carried) -> RunState:
         """Return the state before the first sum of a run that continues no other."""
@@ -245,12 +247,11 @@ class RunRules:
         if request is None:
             raise LocalProtocolError("a finished training run accepts no further total")
         check_totals(totals, request)
+        leaf = leaf_of_sum(request, totals, members, state.digest(NO_PLAN))
         if self._setting.is_noised:
             totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
         applied = self._rules[request.purpose].apply(state, totals, members)
-        return self._closed(
-            state, applied, request.purpose, totals.contributors, totals.replaced, totals.replacing
-        )
+        return self._closed(state, applied, leaf, (totals.replaced, totals.replacing))
 
     def adopt(self, state: RunState, model: GlobalModel, contributors: int) -> Stepped:
         """Return the state after a training round that no weighted sum carried; only a simulation can have one.
@@ -271,7 +272,9 @@ class RunRules:
         check_threshold(state, model.threshold)
         vector = np.array(model.vector, before.dtype)
         after = self._setting.after_round(state, vector, model.threshold, state.terms)
-        return self._closed(state, Applied(after), purpose_at(When.ROUND), contributors)
+        made, about = after.model.vector_sha256, state.digest(NO_PLAN)
+        leaf = leaf_of_model(int(after.rounds_done), made, contributors, about)
+        return self._closed(state, Applied(after), leaf)
 
     # -------------------------------------------------------------- leaving out
 
@@ -286,15 +289,11 @@ class RunRules:
     # -------------------------------------------------------------- what follows
 
     def _closed(
-        self,
-        before: RunState,
-        applied: Applied,
-        purpose: Purpose,
-        contributors: int,
-        replaced: int = 0,
-        replacing: int = 0,
+        self, before: RunState, applied: Applied, leaf: TranscriptLeaf, replaced: tuple[int, int] = (0, 0)
     ) -> Stepped:
-        """Go to the next stage; report what became of the sum."""
+        """Add the leaf of the sum to the transcript, go to the next stage, and report what became of the sum."""
+        added = longer_transcript(before, leaf, self._plan, self._layout)
+        applied = replace(applied, state=replace(applied.state, tree=added.tree))
         about = applied.state.evaluated
         after = self._stages.after(applied.state)
         last, model = after.evaluated, after.model
@@ -308,16 +307,16 @@ class RunRules:
         evaluation, changed = applied.evaluation, after.model is not before.model
         threshold = after.model.threshold if evaluation is None else evaluation.threshold
         progress = Progress(
-            purpose,
+            purpose_named(leaf.kind),
             after.rounds_done,
             threshold,
-            contributors,
+            leaf.contributors,
             evaluation,
             applied.is_best,
             changed,
-            replaced,
-            replacing,
+            *replaced,
             None if evaluation is None else about,
+            added,
         )
         return Stepped(after, progress)
 

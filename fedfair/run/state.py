@@ -29,6 +29,7 @@ from fedfair.signed_message import labelled_message
 from fedfair.statistics.statistic import When
 from fedfair.terms.slot import Slot
 from fedfair.terms.table import TERM_SLOTS, TermStates
+from fedfair.transcript.merkle import MerkleFrontier
 
 LABEL = "fedfair/run-state/2"
 
@@ -64,6 +65,7 @@ class RunState:
         kept: the opened sums that the run keeps whole, by the word of their statistic; nothing before them.
         references: against which `measure: excess` judges; None where the plan has none.
         slices: how far the search for slices has come, and at its end the last total; None before it begins.
+        tree: the transcript of every opened sum so far; None before the first.
     """
 
     stage: Stage
@@ -86,6 +88,8 @@ class RunState:
     kept: Mapping[str, KeptSum] = field(default_factory=dict)
     references: References | None = None
     slices: SliceSearch | None = None
+    tree: MerkleFrontier | None = None
+    _told: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def latest(self) -> Evaluation:
@@ -128,15 +132,18 @@ class RunState:
         Args:
             plan_digest: of the plan that is run, 32 bytes.
         """
-        return hashlib.sha256(labelled_message(LABEL, self._parts(plan_digest))).digest()
+        if not self._told:
+            # Rules, replica and session ask for it under more than one plan's digest; the parts are the same.
+            self._told.extend(self._parts())
+        return hashlib.sha256(labelled_message(LABEL, [plan_digest, *self._told])).digest()
 
-    def _parts(self, plan_digest: bytes) -> list[bytes]:
+    def _parts(self) -> list[bytes]:
         told = {name: _digested(SLOTS[name], fact) for name, fact in self.facts.items()}
         told["history"] = self.history_digest
         rare = [told.pop(name) for name in RARE]
         while rare and not rare[-1]:
             rare.pop()
-        return [plan_digest, *told.values(), *rare]
+        return [*told.values(), *rare]
 
 
 def _digested(slot: Slot[Any, Any], fact: object) -> bytes:

@@ -33,6 +33,7 @@ from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.terms.slot import Count, FirstState, Slot, Vectors, fitting, same
 from fedfair.terms.table import TERM_SLOTS
+from fedfair.transcript.merkle import MerkleFrontier
 
 _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -242,6 +243,25 @@ _SLICES = Slot(
 )
 
 
+# ------------------------------------------------------------------ the transcript
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFields:
+    """A frontier with its peaks in hexadecimal; attributes as in `MerkleFrontier`."""
+
+    size: Count
+    peaks: tuple[_Digest, ...]
+
+
+_TREE = Slot(
+    digested=lambda tree: struct.pack("<Q", tree.size) + b"".join(tree.peaks),
+    fields=lambda tree: TreeFields(tree.size, tuple(peak.hex() for peak in tree.peaks)),
+    form=TypeAdapter(TreeFields),
+    made=lambda fields, *_: MerkleFrontier(fields.size, tuple(map(bytes.fromhex, fields.peaks))),
+)
+
+
 # ------------------------------------------------------------------ all of them
 
 _QUERY = TypeAdapter(ExactQuery)
@@ -307,9 +327,17 @@ SLOTS: Mapping[str, Slot[Any, Any]] = {
     **{name: slot for name, slot in TERM_SLOTS.items() if name not in _FIRST_TERMS},
     "references": _REFERENCES,
     "slices": _SLICES,
+    "tree": _TREE,
 }
 """Every fact of a `RunState`, in the order of its digest."""
 
-RARE = ("last", *KEPT, *(name for name in TERM_SLOTS if name not in _FIRST_TERMS), "references", "slices")
+RARE = (
+    "last",
+    *KEPT,
+    *(name for name in TERM_SLOTS if name not in _FIRST_TERMS),
+    "references",
+    "slices",
+    "tree",
+)
 """The slots at the end of the digest that few states have: a state without them has the digest of one that never
 could have them."""

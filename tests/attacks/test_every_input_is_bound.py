@@ -54,6 +54,7 @@ from fedfair.training.local_descent import LocalDescent
 from fedfair.training.local_records import LocalRecords
 from fedfair.training.local_rounds import LocalRounds
 from fedfair.training.site_statistics import SiteParts
+from fedfair.transcript.merkle import MerkleFrontier
 from fedfair.wire.frames import SumStart
 from fedfair.wire.receiving import ReceivedRequest
 from tests.held_terms import with_fact
@@ -354,6 +355,11 @@ STATES: Mapping[str, Mapping[str, object]] = {
         "header": SliceSearch(header=np.ones(1)),
         "fault": SliceSearch(fault="given up"),
     },
+    "tree": {
+        "": MerkleFrontier(),
+        "size": MerkleFrontier(2, (bytes(32),)),
+        "peaks": MerkleFrontier(4, (bytes([1]) * 32,)),
+    },
     **{
         word: {
             "header": KeptSum(np.full(3, up(1.0)), ("a", "b", "c")),
@@ -419,6 +425,7 @@ def test_there_is_a_change_for_everything_that_the_transcript_must_hold() -> Non
         (GroupWeights, "groups"),
         (References, "references"),
         (SliceSearch, "slices"),
+        (MerkleFrontier, "tree"),
     ):
         assert {one.name for one in fields(kind)} <= STATES[name].keys()
     # What a request says of terms and of the unit of a loss is the state's, which the transcript holds.

@@ -37,6 +37,7 @@ from fedfair.terms.group_weights.state import GroupWeights
 from fedfair.terms.kept import CountedVariates, Variate
 from fedfair.terms.server_step.state import Moments
 from fedfair.terms.table import TERM_SLOTS
+from fedfair.transcript.merkle import MerkleFrontier
 from tests.held_terms import with_fact
 from tests.run.test_training_run import answer, make_plan, make_training_run
 
@@ -80,6 +81,7 @@ def changed(state: RunState) -> dict[str, RunState]:
         "last": GlobalModel(state.model.vector + 3, 0.25),
         "references": References(np.ones(4), np.zeros(4), 3, 2, 0.5, 1),
         "slices": SliceSearch(3, 2, ((0, 5), (0, 1, 0)), (True, True, False), ("a", "b"), np.ones(4)),
+        "tree": MerkleFrontier(5, (bytes([1]) * 32, bytes([2]) * 32)),
     }
     assert other.keys() == {*SLOTS, "history_digest"} - {"history"}, "a new fact needs a place in the digest"
     return {name: with_fact(state, name, value) for name, value in other.items()}
@@ -166,6 +168,8 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
     ]
     rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT), references(state.references)]
     rare.append(sliced(state.slices))
+    tree = state.tree
+    rare.append(b"" if tree is None else struct.pack("<Q", tree.size) + b"".join(tree.peaks))
     while rare and not rare[-1]:
         rare.pop()
     return sha256(labelled_message("fedfair/run-state/2", [*parts, *rare]))
@@ -193,7 +197,8 @@ def some_states() -> list[RunState]:
 
 def test_every_attribute_of_a_state_has_a_slot() -> None:
     fields = {field.name for field in dataclasses.fields(RunState)}
-    assert {*SLOTS, "history_digest", "terms", "kept"} == fields | {*TERM_SLOTS, *KEPT}
+    # The parts of the digest are kept beside the facts, once they are computed.
+    assert {*SLOTS, "history_digest", "terms", "kept", "_told"} == fields | {*TERM_SLOTS, *KEPT}
     assert tuple(SLOTS)[-len(RARE) :] == RARE
     # `spelled_out` writes down each part of these, so a new one fails here.
     assert [len(dataclasses.fields(kind)) for kind in (Moments, CountedVariates, KeptSum)] == [6, 3, 2]

@@ -1,0 +1,1 @@
+"""The witnessed transcript: a Merkle tree over the opened sums of a run, whose root all sites sign; and proofs."""
