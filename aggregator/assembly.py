@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from aggregator.preparation import Run
 from aggregator.received_log import ReceivedLog
 from aggregator.service import Service
 from aggregator.token_bucket import PEER_LIMITS, PeerLimits
+from aggregator.transcript import RunTranscript
 from aggregator.upload_budget import UploadBudget
 from fedfair.aggregation.running_sum import PlainSum
 from fedfair.aggregation.sum_kinds import sum_specs
@@ -83,7 +84,7 @@ def assembled(
         start_timer: starts the timer of a deadline.
         farewell: how the run ends.
     """
-    protection = _protection(run)
+    protection, transcript = _protection(run), _transcript(run, publish)
     driver = RunDriver(
         _federation(run, protection),
         run.training_run,
@@ -96,11 +97,22 @@ def assembled(
         model=_model_of(run),
         start_timer=start_timer,
         finished=farewell.finished,
+        transcript=transcript,
     )
     vectors = frozenset[int]() if protection is None else protection.vector_lengths
-    with closing(ReceivedLog(run, driver.stop)) as mirror:
+    with closing(ReceivedLog(run, driver.stop)) as mirror, ExitStack() as closed:
+        if transcript is not None:
+            closed.callback(transcript.close)
         budget = _upload_budget(run, vectors)
         yield DrivenRun(Service(run.admission, driver.streams, mirror, budget, vectors, limits), driver)
+
+
+def _transcript(run: Run, publish: Processor) -> RunTranscript | None:
+    """Return what keeps the evidence of a run; a saved model that is evaluated gives out nothing to witness."""
+    if run.training_run.evaluation_only:
+        return None
+    records, facts = run.records, (run.plan, run.training_run, run.admission, publish)
+    return RunTranscript(records.spill_folder, records.run_id, *facts)
 
 
 def _federation(run: Run, protection: SecaggSession | None) -> Federation:

@@ -52,6 +52,7 @@ class Connection:
         auth_context: what gRPC knows of the peer's certificate; empty in memory.
         seen: what it said to have been asked on earlier streams.
         state: the digest of the copy that it said to have of the run that `seen` names; empty for none.
+        approval: its signed approval of the plan, which was verified; empty in memory.
         sent_away: whether the last frame says that its participant need not come back.
         cut_reason: why the stream is to be cut at once; done as soon as there is a reason.
         occasion: the sum that the stream was asked for last, as records name it.
@@ -67,12 +68,14 @@ class Connection:
         auth_context: Mapping[str, Sequence[bytes]] = MappingProxyType({}),
         seen: Seen = NOTHING_SEEN,
         state: bytes = b"",
+        approval: bytes = b"",
     ) -> None:
         self.participant = participant
         self.session = session
         self.auth_context = auth_context
         self.seen = seen
         self.state = state
+        self.approval = approval
         self.occasion = AT_CONNECTION
         self.opened = asyncio.get_running_loop().time()
         self.is_heard = False

@@ -27,6 +27,7 @@ from aggregator.records import RunRecords
 from aggregator.sending import Sender
 from aggregator.streams import LOOK_SECONDS, Streams
 from aggregator.sum_reports import SumReports
+from aggregator.transcript import RunTranscript
 from fedfair.ids import ParticipantId
 from fedfair.news.effects import news_of_effect
 from fedfair.news.figures import Attendance, StepReached
@@ -92,6 +93,7 @@ class RunDriver:
         model: bytes = b"",
         start_timer: StartTimer = clock_timer,
         finished: Callable[[Ending], None] = lambda _: None,
+        transcript: RunTranscript | None = None,
     ) -> None:
         self._federation = federation
         self._training_run = training_run
@@ -102,7 +104,7 @@ class RunDriver:
         # Without an event there is nothing but the time to look at the certificates.
         self._events: asyncio.Queue[tuple[Event | None, asyncio.Future[None] | None]] = asyncio.Queue()
         self._deadlines = DeadlineTimers(start_timer)
-        self._reports = SumReports(federation, records, publish, worst_group_size)
+        self._reports = SumReports(federation, records, publish, worst_group_size, transcript)
         self._sender = Sender(training_run, records, self._reports)
         self._end = EndOfRun(farewell, records, publish)
         self.streams = Streams(
@@ -115,6 +117,7 @@ class RunDriver:
             certificates,
             evaluates=training_run.evaluation_only,
             model=model,
+            transcript=transcript,
         )
         self._writing: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None

@@ -17,7 +17,7 @@ from fedfair.audit.keeper import AT_CONNECTION
 from fedfair.errors import RemoteProtocolError
 from fedfair.ids import ParticipantId
 from fedfair.wire.codec import decode_collaborator_frame
-from fedfair.wire.frames import Chunk, CollaboratorFrame
+from fedfair.wire.frames import Chunk, CollaboratorFrame, Witnessed
 
 STALL_SECONDS = 30.0
 """How long an upload may stand still before it gives its place up."""
@@ -102,7 +102,9 @@ class FrameReader:
         return frame
 
     def _record(self, raw: bytes, frame: CollaboratorFrame | None, sha256: bytes = b"") -> None:
-        occasion = AT_CONNECTION if self.connection is None else self.connection.occasion
+        occasion = AT_CONNECTION
+        if self.connection is not None and not isinstance(frame, Witnessed):
+            occasion = self.connection.occasion
         self._mirror.received(self._name, raw, self._items.next(frame), occasion, sha256)
 
 

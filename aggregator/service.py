@@ -47,6 +47,7 @@ from fedfair.wire.frames import (
     TrustUpdate,
     UploadStart,
     Welcome,
+    Witnessed,
 )
 from fedfair.wire.limits import MAX_CHECK_BYTES, MAX_FRAME_BYTES
 from fedfair.wire.service import (
@@ -103,8 +104,11 @@ class StreamHandler(UploadHandler, Protocol):
     def disconnect(self, connection: Connection) -> None:
         """Note that a stream has ended."""
 
-    def ended(self, connection: Connection, state: bytes) -> None:
-        """Note that a collaborator has heard the end of the run, and which state of it is on its disk."""
+    def witnessed(self, connection: Connection, statement: bytes) -> None:
+        """Take what a collaborator has signed of the run at a checkpoint."""
+
+    def ended(self, connection: Connection, state: bytes, statement: bytes) -> None:
+        """Note that a collaborator has heard the end of the run, and which state of it is on its disk, signed."""
 
 
 class Service:
@@ -219,7 +223,7 @@ class Service:
             self._floor.declined(peer.name, hello.reason.value)
             return
         seen = Seen(hello.last_sum_number, hello.run_id, hello.rounds_done)
-        said = (hello.session, call.auth_context, seen, hello.state)
+        said = (hello.session, call.auth_context, seen, hello.state, hello.approval)
         connection = incoming.connection = Connection(peer.name, *said)
         connection.send(self._floor.welcome())
         update = self._floor.trust_update()
@@ -301,13 +305,15 @@ class Service:
                     connection.expected(sum_number)
                 event = Abstained(connection.participant, sum_number, reason.value, leaving, accused)
                 await self._floor.submit(connection, event)
-            case Ended(state):
+            case Witnessed(statement):
+                self._floor.witnessed(connection, statement)
+            case Ended(state, statement):
                 if not connection.is_end:
                     raise RemoteProtocolError(
                         f"{connection.participant} says that the run is over, and it is not",
                         "restart the collaborator",
                     )
-                self._floor.ended(connection, state)
+                self._floor.ended(connection, state, statement)
             case Hello() | Chunk():
                 raise RemoteProtocolError(
                     f"{type(frame).__name__} is out of place here", "restart the collaborator"

@@ -18,6 +18,7 @@ from aggregator.farewell import EndOfRun
 from aggregator.outcome import Ending, EndState
 from aggregator.records import RunRecords
 from aggregator.sending import Sender
+from aggregator.transcript import RunTranscript
 from fedfair.errors import IdentityError, RenewableIdentityError
 from fedfair.ids import ParticipantId
 from fedfair.news.processors import Processor
@@ -50,6 +51,7 @@ class Streams:
         certificates: what the streams rest on; None where none are kept.
         evaluates: whether a saved model is evaluated and nothing trained.
         model: the identity of that model; empty where a whole run is driven.
+        transcript: takes what sites sign of the run; None where none is kept.
 
     Attributes:
         deciding: held while the round rules are asked, which a thread may be doing for a large model.
@@ -69,6 +71,7 @@ class Streams:
         *,
         evaluates: bool,
         model: bytes,
+        transcript: RunTranscript | None = None,
     ) -> None:
         self._federation = federation
         self._records = records
@@ -79,6 +82,7 @@ class Streams:
         self._certificates = certificates
         self._evaluates = evaluates
         self._model = model
+        self._transcript = transcript
         self.deciding = asyncio.Lock()
         self.ending: Ending | None = None
         self.quiet = asyncio.Event()
@@ -122,6 +126,8 @@ class Streams:
         self._open += 1
         self.quiet.clear()
         self._end.came(connection.participant)
+        if self._transcript is not None and connection.approval:
+            self._transcript.approved(connection.participant, connection.approval)
         if self.ending is not None:
             task = asyncio.create_task(self._serve_end(connection, self.ending))
             self._serving.add(task)
@@ -163,8 +169,15 @@ class Streams:
         """Return the digest of the copy of this run that a stream's site said to have; empty for none."""
         return connection.state if connection.seen.run_id == self._records.run_id else b""
 
-    def ended(self, connection: Connection, state: bytes) -> None:
-        """Note that a site has heard the end of the run, and which state of it is on its disk."""
+    def witnessed(self, connection: Connection, statement: bytes) -> None:
+        """Take what a site has signed at a checkpoint; raises RemoteProtocolError where no honest site says it."""
+        if self._transcript is not None and self._is_current(connection) and connection.is_heard:
+            self._transcript.witnessed(connection.participant, statement)
+
+    def ended(self, connection: Connection, state: bytes, statement: bytes) -> None:
+        """Note that a site has heard the end of the run, and which state of it is on its disk, signed."""
+        if self._transcript is not None:
+            self._transcript.ended(connection.participant, statement)
         self._end.ended(connection.participant, in_step=self._federation.steps.is_present(state))
 
     def _hear(self, connection: Connection, *, replaces: bool = False) -> None:

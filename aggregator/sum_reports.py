@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from aggregator.records import RunRecords, SumFigures
+from aggregator.transcript import RunTranscript
 from fedfair.ids import ParticipantId
 from fedfair.news.processors import Processor
 from fedfair.news.sums import ChangesClipped, SumMeasured, ValuesReplaced, news_of_sum
@@ -24,11 +25,18 @@ class SumReports:
         records: take the line of each sum.
         publish: takes the news.
         worst_group_size: of the objective, in (0, 1].
+        transcript: receives the leaves of each sum; None where none is kept.
     """
 
     def __init__(
-        self, federation: Federation, records: RunRecords, publish: Processor, worst_group_size: float
+        self,
+        federation: Federation,
+        records: RunRecords,
+        publish: Processor,
+        worst_group_size: float,
+        transcript: RunTranscript | None = None,
     ) -> None:
+        self._transcript = transcript
         self._federation = federation
         self._records = records
         self._publish = publish
@@ -68,6 +76,9 @@ class SumReports:
                 due += len(effect.totals)
             elif isinstance(effect, Report):
                 self._closed_at = time.monotonic()
+                if self._transcript is not None:
+                    # A leaf that the journal knows nothing of is cut off again; one that is missing stays so.
+                    self._transcript.added(effect.progress)
                 figures = replace(self._figures, bytes_out=self._figures.bytes_out + due)
                 cost = self._records.count_sum(effect.progress, figures, self._closed_at)
                 self._publish(SumMeasured(cost, self._federation.pace))

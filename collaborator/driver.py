@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -173,7 +174,7 @@ class SiteDriver:
         """Say that the run is over and on this disk, as far as it came here; let the aggregator end the stream."""
         with contextlib.suppress(*LISTENER_TELLS, RemoteProtocolError, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await link.send(frames.Ended(self._worker.held.digest))
+                await link.send(frames.Ended(self._worker.held.digest, self._worker.statement))
                 await link.finish()
                 async for _ in link.frames():
                     pass
@@ -273,6 +274,7 @@ class SiteDriver:
                         self._records.answered(link, "abstained")
                         if frame.leaving:
                             await self._leave(link)
+                await _send_checkpoints(link, self._worker.unsent)
             if isinstance(said, MovesState):
                 # A request that came meanwhile is made again on the next stream, and is answered there.
                 self._between_sums = not len(questions)
@@ -319,6 +321,13 @@ class SiteDriver:
         self._greeting(welcome)
         await self._worker.join(welcome)
         self._publish(news.RunJoined(welcome.run_id, welcome.rounds_done, welcome.rounds_total))
+
+
+async def _send_checkpoints(link: Link, unsent: deque[bytes]) -> None:
+    """Send what this site has signed; what a broken stream keeps back goes with the next one."""
+    while unsent:
+        await link.send(frames.Witnessed(unsent[0]))
+        unsent.popleft()
 
 
 def _contributes(frame: frames.CollaboratorFrame) -> bool:

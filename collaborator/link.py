@@ -73,7 +73,9 @@ class Link:
         """
         raw = encode_collaborator_frame(frame)
         known = frame.sha256 if isinstance(frame, frames.Chunk) else b""
-        self._egress.sending(raw, self._items.next(frame), self._occasion, known)
+        # A checkpoint belongs to no sum: it may overtake the next request, or be overtaken.
+        occasion = AT_CONNECTION if isinstance(frame, frames.Witnessed) else self._occasion
+        self._egress.sending(raw, self._items.next(frame), occasion, known)
         writing = self._call.write(raw)
         if not self.bytes_sent:
             writing = unless_cancelled(writing, self._call)

@@ -28,6 +28,7 @@ from collaborator.run_recording import RunRecording, SiteFiguresLog, SurveyCheck
 from collaborator.run_store import RunStore
 from collaborator.site_certificates import SiteCertificates
 from collaborator.site_history import RequestRecord
+from collaborator.witnessing import Signatory, SiteWitness
 from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
 from fedfair.aggregation.masked_encoding import MaskedTotals, header_parts
@@ -128,7 +129,10 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, open
         run = evaluation_run(plan, binding.layout, binding.schema, saved, exact=exact)
         return RunReplica(run, binding.digest, Unkept())
 
-    return RunFollower(ready.task, replica, on_demand, recording, opened)
+    key = ready.site.identity().signing_key
+    signatory = Signatory(ready.site.federation, ready.site.participant, binding.digest, ready.approval, key)
+    witness = SiteWitness(signatory, plan, ready.site.runs)
+    return RunFollower(ready.task, replica, on_demand, recording, opened, witness)
 
 
 def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ignore) -> Worker:

@@ -7,6 +7,7 @@ is kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +28,7 @@ from fedfair.wire.frames import SumStart, Welcome
 from fedfair.wire.receiving import ReceivedRequest
 
 if TYPE_CHECKING:
+    from collaborator.witnessing import SiteWitness
     from fedfair.news.event import News
 
 
@@ -88,14 +90,22 @@ class RunFollower:
         on_demand: makes the copy of a run that evaluates a saved model.
         recording: records the outcome of each opened sum; it is the owner's to read and close.
         opened: hears of every opened sum: why it was made, about which state, and who took part.
+        witness: signs where the copy of the whole run stands; None where nobody asks for it.
 
     Attributes:
         replica: the copy of the run that this site takes part in now.
     """
 
     def __init__(
-        self, task: SiteTask, own: RunReplica, on_demand: OnDemand, recording: Recording, opened: Opened
+        self,
+        task: SiteTask,
+        own: RunReplica,
+        on_demand: OnDemand,
+        recording: Recording,
+        opened: Opened,
+        witness: SiteWitness | None = None,
     ) -> None:
+        self._witness = witness
         self._task = task
         self._own = own
         self._on_demand = on_demand
@@ -110,6 +120,21 @@ class RunFollower:
         replica = self.replica
         is_over = replica is self._own and replica.state.stage is FinalStage.FINISHED
         return HeldRun(replica.run_id, replica.digest, replica.state.rounds_done, is_over)
+
+    @property
+    def unsent(self) -> deque[bytes]:
+        """Return the signed checkpoints that the aggregator does not have yet, the oldest first."""
+        return deque() if self._witness is None else self._witness.unsent
+
+    @property
+    def statement(self) -> bytes:
+        """Return the newest signed statement of the whole run; empty for a saved model, or without one."""
+        return self._witness.last if self._witness is not None and self.replica is self._own else b""
+
+    def take_notices(self) -> list[News]:
+        """Return what there is to say to the operator, once."""
+        witnessed = [] if self._witness is None else self._witness.take_notices()
+        return [*self.recording.take_notices(), *witnessed]
 
     def has_joined(self, welcome: Welcome) -> bool:
         """Return whether this site takes part in the announced run already, so that there is nothing to join."""
@@ -195,7 +220,10 @@ class RunFollower:
         before = self.replica.state
         progress = self.replica.apply(totals, members)
         self._opened(progress.purpose, before, members)
-        self.recording.progressed(self.replica, before.model, progress, kept=self.replica is self._own)
+        is_own = self.replica is self._own
+        self.recording.progressed(self.replica, before.model, progress, kept=is_own)
+        if is_own and self._witness is not None:
+            self._witness.applied(self.replica, progress)
         return progress.purpose
 
     def finish(self, words: str) -> None:
@@ -207,3 +235,5 @@ class RunFollower:
         if self.replica is self._own:
             finished = self.replica.finish()
             self.recording.ended(self.replica, words, finished=finished)
+            if self._witness is not None:
+                self._witness.ended(self.replica)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -99,6 +100,16 @@ class Worker(ABC):
         """Return what this site says of its copy of the run."""
         return self._follower.held
 
+    @property
+    def unsent(self) -> deque[bytes]:
+        """Return the signed checkpoints that the aggregator does not have yet, the oldest first."""
+        return self._follower.unsent
+
+    @property
+    def statement(self) -> bytes:
+        """Return what this site has signed last of the run; empty where it has signed nothing."""
+        return self._follower.statement
+
     async def join(self, welcome: Welcome) -> None:
         """Take part in the run that the aggregator announces: at once, or after what is computed for another run.
 
@@ -131,7 +142,7 @@ class Worker(ABC):
 
     def take_notices(self) -> list[News]:
         """Return what there is to say to the operator of the run, once."""
-        return self._follower.recording.take_notices()
+        return self._follower.take_notices()
 
     @abstractmethod
     def close(self) -> None:

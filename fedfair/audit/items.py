@@ -13,7 +13,16 @@ from typing import Self
 
 from fedfair.secagg.checks import SecaggError
 from fedfair.secagg.messages import Kind, kind_of
-from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello, SecaggMessage, UploadStart
+from fedfair.wire.frames import (
+    Abstain,
+    Chunk,
+    CollaboratorFrame,
+    Ended,
+    Hello,
+    SecaggMessage,
+    UploadStart,
+    Witnessed,
+)
 
 
 class MessageKind(enum.Enum):
@@ -67,7 +76,8 @@ class MessageKind(enum.Enum):
     PLAIN_ANNOUNCEMENT = "announcement", "length and SHA-256 of a contribution in the clear"
     PLAIN_CONTRIBUTION = "plain contribution", "a piece of this site's contribution IN THE CLEAR"
     ABSTENTION = "abstention", "why this site takes no part in a sum, or in the run: one reason of a closed list"
-    END = "end", "that this site has heard the end of the run, and which state of it is on its disk"
+    END = "end", "that this site has heard the end of the run, and its signed statement of the state on its disk"
+    CHECKPOINT = "checkpoint", "this site's signed statement of where its own copy of the run stands"
     OUT_OF_PLACE = "out of place", "bytes that have no place in the protocol"
 
 
@@ -115,6 +125,8 @@ def _item(frame: CollaboratorFrame | None, before: MessageKind) -> MessageKind: 
             return MessageKind.ABSTENTION
         case Ended():
             return MessageKind.END
+        case Witnessed():
+            return MessageKind.CHECKPOINT
         case SecaggMessage(message):
             return _secagg_item(message)
         case Chunk():

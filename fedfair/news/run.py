@@ -226,6 +226,24 @@ class StreamEnded(News):
     who: ParticipantId
 
 
+class StatementDiffers(News):
+    """A site has signed another transcript of the run than this side has.
+
+    Attributes:
+        who: its name.
+        difference: in which way.
+    """
+
+    level = LogLevel.WARNING
+    text = (
+        "{who} has signed another transcript of the run: {difference}; its statement is kept in "
+        "save/transcript.json, and one of the two copies of the run is not what the sums have made of the plan"
+    )
+
+    who: ParticipantId
+    difference: str
+
+
 class SitesAwaited(News):
     """The run waits for collaborators.
 

@@ -37,6 +37,7 @@ from fedfair.wire.frames import (
     TrustUpdate,
     UploadStart,
     Welcome,
+    Witnessed,
 )
 from fedfair.wire.limits import (
     MAX_CHECK_ITEMS,
@@ -63,7 +64,7 @@ _PURPOSE_OF = {pb.SumStart.Purpose.Value(f"PURPOSE_{purpose.name}"): purpose for
 # ------------------------------------------------------------------ collaborator -> aggregator
 
 
-def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
+def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:  # noqa: PLR0911 - one case per frame
     """Return the bytes of a frame that a collaborator sends."""
     match frame:
         case Hello():
@@ -80,8 +81,10 @@ def encode_collaborator_frame(frame: CollaboratorFrame) -> bytes:
             return pb.CollaboratorFrame(abstain=abstain).SerializeToString()
         case SecaggMessage():
             return pb.CollaboratorFrame(masked=_masked_message(frame)).SerializeToString()
-        case Ended(state):
-            return pb.CollaboratorFrame(ended=pb.Ended(state=state)).SerializeToString()
+        case Ended(state, statement):
+            return pb.CollaboratorFrame(ended=pb.Ended(state=state, statement=statement)).SerializeToString()
+        case Witnessed(statement):
+            return pb.CollaboratorFrame(witnessed=pb.Witnessed(statement=statement)).SerializeToString()
 
 
 def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:  # noqa: PLR0911 - one line per frame
@@ -105,7 +108,9 @@ def decode_collaborator_frame(raw: bytes) -> CollaboratorFrame:  # noqa: PLR0911
         case "masked":
             return built(SecaggMessage, lambda: _masked(message.masked))
         case "ended":
-            return built(Ended, lambda: Ended(message.ended.state))
+            return built(Ended, lambda: Ended(message.ended.state, message.ended.statement))
+        case "witnessed":
+            return built(Witnessed, lambda: Witnessed(message.witnessed.statement))
         case _:
             raise RemoteProtocolError("a collaborator frame is empty")
 

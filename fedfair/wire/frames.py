@@ -33,6 +33,7 @@ from fedfair.wire.limits import (
     MAX_NAME_CHARACTERS,
     MAX_ROUND,
     MAX_SECONDS,
+    MAX_STATEMENT_BYTES,
     MAX_SUM_NUMBER,
     MAX_TEXT_CHARACTERS,
     MAX_VECTOR_BYTES,
@@ -128,12 +129,27 @@ class Abstain:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Answers `Finished`: this site has heard the end, and its copy of the run, of this digest, is on its disk."""
+    """Answers `Finished`: this site has heard the end, and its copy of the run, of this digest, is on its disk.
+
+    `statement` is what it signs of that copy; empty where a saved model is evaluated.
+    """
 
     state: bytes
+    statement: bytes = b""
 
     def __post_init__(self) -> None:
         _exactly(self, "state", self.state, DIGEST_BYTES)
+        _within(self, "statement", len(self.statement), 0, MAX_STATEMENT_BYTES, " bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Witnessed:
+    """Said on its own: where this site's copy of the run stands at a checkpoint, signed."""
+
+    statement: bytes
+
+    def __post_init__(self) -> None:
+        _within(self, "statement", len(self.statement), 1, MAX_STATEMENT_BYTES, " bytes")
 
 
 # ------------------------------------------------------------------ aggregator -> collaborator
@@ -328,7 +344,7 @@ class CheckReply:
         _within(self, "items", len(self.items), 1, MAX_CHECK_ITEMS, " entries")
 
 
-CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage | Ended
+CollaboratorFrame = Hello | UploadStart | Chunk | Abstain | SecaggMessage | Ended | Witnessed
 AggregatorFrame = (
     Welcome | BroadcastStart | Chunk | SumStart | TrustUpdate | Accepted | Finished | Refused | SecaggMessage
 )

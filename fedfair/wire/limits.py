@@ -24,6 +24,8 @@ MAX_VECTOR_BYTES = 1 << 36
 
 MAX_APPROVAL_BYTES = 4096
 
+MAX_STATEMENT_BYTES = 4096
+
 MAX_CHECK_BYTES = 1 << 14
 """A preflight question: an approval, a signature, and a few short fields."""
 

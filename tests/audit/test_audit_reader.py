@@ -35,7 +35,16 @@ from fedfair.ids import SumNumber
 from fedfair.policy.refusal_reasons import RefusalReason
 from fedfair.secagg.messages import Kind, begin
 from fedfair.statistics.table import Purpose
-from fedfair.wire.frames import Abstain, Chunk, CollaboratorFrame, Ended, Hello, SecaggMessage, UploadStart
+from fedfair.wire.frames import (
+    Abstain,
+    Chunk,
+    CollaboratorFrame,
+    Ended,
+    Hello,
+    SecaggMessage,
+    UploadStart,
+    Witnessed,
+)
 from tests.audit.record_makers import KEY, OTHER_KEY, OTHER_PLAN, PLAN, ROUNDS, Said, kept, ownership, read
 
 
@@ -287,6 +296,7 @@ FRAMES: dict[type[CollaboratorFrame], tuple[CollaboratorFrame, MessageKind]] = {
     Abstain: (Abstain(SumNumber(1), RefusalReason.POLICY), MessageKind.ABSTENTION),
     SecaggMessage: (SecaggMessage(begin(Kind.CONSISTENCY_CHECK).done()), MessageKind.VOTE),
     Ended: (Ended(bytes(32)), MessageKind.END),
+    Witnessed: (Witnessed(b"{}"), MessageKind.CHECKPOINT),
 }
 
 

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.sum_kinds import sum_specs
 from fedfair.cli.loopback import Workspace, prepare
-from fedfair.ids import SumNumber
+from fedfair.ids import FederationName, ParticipantId, SumNumber
 from fedfair.plan.approval import MAX_BYTES as MAX_APPROVAL
 from fedfair.plan.derived import is_masked
 from fedfair.plan.loading import load_plan
@@ -34,10 +35,12 @@ from fedfair.secagg.sealing import ENVELOPE_BYTES, SHARE_DIGEST_BYTES
 from fedfair.secagg.setup_messages import Confirm, KeyAdvertisement
 from fedfair.training.assembly import flat_model
 from fedfair.training.binding import plan_binding
+from fedfair.transcript.statement import MAX_BYTES as MAX_STATEMENT
+from fedfair.transcript.statement import SiteStatement, StatementKind, sign_statement
 from fedfair.wire.chunking import masked_frames, upload_frames
 from fedfair.wire.codec import encode_collaborator_frame
-from fedfair.wire.frames import CollaboratorFrame, Ended
-from fedfair.wire.limits import MAX_APPROVAL_BYTES, MAX_NAME_CHARACTERS, MAX_TEXT_CHARACTERS
+from fedfair.wire.frames import CollaboratorFrame, Ended, Witnessed
+from fedfair.wire.limits import MAX_APPROVAL_BYTES, MAX_NAME_CHARACTERS, MAX_STATEMENT_BYTES, MAX_TEXT_CHARACTERS
 from fedfair.wire.v1 import federation_pb2 as pb
 from tests.interop.federation_kit import Federation, play
 from tests.plans import small_plan
@@ -77,6 +80,10 @@ def constant(length: int) -> Length:
     return lambda _: length
 
 
+STATED = (
+    "signed: where the opened sums have brought the run, by digests and counts, and which approval is the site's"
+)
+
 ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Hello.protocol_version": ("of the software", constant(VARINT)),
     "Hello.software_version": ("of the software", constant(4 * MAX_NAME_CHARACTERS)),
@@ -100,6 +107,8 @@ ALLOWED: Mapping[str, tuple[str, Length]] = {
     "Abstain.leaving": ("one bit, in place of every later contribution", constant(1)),
     "Abstain.accused": ("a place in the roster, in place of a contribution", constant(VARINT)),
     "Ended.state": ("a digest of what the opened sums have made of the plan", constant(32)),
+    "Ended.statement": (STATED, constant(MAX_STATEMENT)),
+    "Witnessed.statement": (STATED, constant(MAX_STATEMENT)),
     "SecaggMessage.message": (
         "keys, signatures, shares of masks: about the members, never about records",
         lambda facts: 512 + facts.members * (TAG_BYTES + 64 + ENVELOPE_BYTES + SHARE_DIGEST_BYTES + 1200),
@@ -139,6 +148,7 @@ def test_what_the_schema_allows_beside_a_contribution_does_not_grow_with_anythin
     grows = {name for name, (_, length) in ALLOWED.items() if length(few) != length(many)}
     assert grows == {"Chunk.data"}
     assert MAX_APPROVAL == MAX_APPROVAL_BYTES
+    assert MAX_STATEMENT == MAX_STATEMENT_BYTES
     assert ALLOWED["SecaggMessage.message"][1](PlanFacts(200, 0)) <= MAX_MESSAGE_BYTES
 
 
@@ -200,13 +210,28 @@ def lengths(frames: Iterator[CollaboratorFrame]) -> list[int]:
     return [len(encode_collaborator_frame(frame)) for frame in frames]
 
 
+def signed_by_clinic_a(plan: Plan) -> Callable[[StatementKind], bytes]:
+    """Return what makes a statement as long as those of clinic-a: of digests, and of counts with one digit."""
+    federation, key = FederationName(plan.federation.name), Ed25519PrivateKey.from_private_bytes(bytes(32))
+
+    def statement(kind: StatementKind) -> bytes:
+        facts = (ParticipantId("clinic-a"), bytes(32), "0" * 32, kind, 2, bytes(32), bytes(32), 0.5, 7)
+        return sign_statement(SiteStatement(federation, *facts, bytes(32), bytes(32)), key)
+
+    return statement
+
+
 def foreseen(plan: Plan, folder: Path) -> dict[tuple[str, str], set[int]]:
     """Return the length of every kind of message by purpose, from the plan alone: no site's records are read."""
     binding = plan_binding(plan, folder)
     layout = flat_model(plan, binding.schema, torch.device("cpu"), folder).layout
     members = range(1, len(plan.federation.collaborators) + 1)
     others, digest, signature = members[1:], bytes(32), bytes(64)
-    found = {("evaluation", "end"): set(lengths(iter((Ended(digest),))))}
+    statement = signed_by_clinic_a(plan)
+    found = {
+        ("evaluation", "end"): set(lengths(iter((Ended(digest, statement(StatementKind.FINAL)),)))),
+        ("connection", "checkpoint"): set(lengths(iter((Witnessed(statement(StatementKind.CHECKPOINT)),)))),
+    }
     if not is_masked(plan):
         for purpose, spec in sum_specs(plan, layout, binding.schema).items():
             first, *pieces = lengths(upload_frames(FIRST, bytes(spec.upload_bytes)))

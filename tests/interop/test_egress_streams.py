@@ -40,7 +40,7 @@ def test_plain_sums_are_called_plain_on_both_sides_and_every_message_is_accounte
         assert (found.agreed, found.lost, found.foreign) == (site.total, NOTHING, NOTHING)
         # Both sides call every message the same, and put it into the same sum.
         assert site.groups == mirror.groups
-        kinds = {"introduction", "announcement", "plain contribution", "end"}
+        kinds = {"introduction", "announcement", "plain contribution", "checkpoint", "end"}
         assert {group.what for group in site.groups} == kinds
         assert site.closed
         assert mirror.closed

@@ -51,6 +51,13 @@ AGGREGATOR: list[tuple[News, str]] = [
     ),
     (run.StreamEnded(A), "clinic-a disconnected"),
     (
+        run.StatementDiffers(A, "it states another root"),
+        (
+            "clinic-a has signed another transcript of the run: it states another root; its statement is kept in "
+            "save/transcript.json, and one of the two copies of the run is not what the sums have made of the plan"
+        ),
+    ),
+    (
         run.SitesAwaited(ABSENT, NOON, NOON),
         (
             "1 of 2 sites is here, 2 are needed. Waiting for clinic-b until 12:00:00 UTC, then ending the run, "

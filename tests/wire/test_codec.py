@@ -69,7 +69,8 @@ collaborator_frames = st.one_of(
         st.just(False),
         st.integers(0, MAX_MEMBER),
     ),
-    st.builds(frames.Ended, digests),
+    st.builds(frames.Ended, digests, st.binary(max_size=80)),
+    st.builds(frames.Witnessed, st.binary(min_size=1, max_size=80)),
 )
 aggregator_frames = st.one_of(
     st.builds(
@@ -120,6 +121,8 @@ ONE_OF_EACH: tuple[tuple[Codec, frames.Frame], ...] = (
     (COLLABORATOR, frames.Abstain(SumNumber(7), RefusalReason.SECAGG_ENVELOPE, accused=300)),
     (COLLABORATOR, frames.SecaggMessage(b"\x01\x07 and more", 488)),
     (COLLABORATOR, frames.Ended(DIGEST)),
+    (COLLABORATOR, frames.Ended(DIGEST, b"{}")),
+    (COLLABORATOR, frames.Witnessed(b"{}")),
     (AGGREGATOR, frames.SecaggMessage(b"\x01\x06 and more")),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 150, 300)),
     (AGGREGATOR, frames.Welcome("0123456789abcdef" * 2, 300, 300, evaluation_only=True, model=DIGEST)),
@@ -384,12 +387,13 @@ def test_bytes_that_are_nearly_a_chunk_are_refused_as_protobuf_would_have_them(r
 PROTO = Path(__file__).parents[2] / "proto"
 
 FIELDS = {
-    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked", "ended"},
+    "CollaboratorFrame": {"hello", "upload", "chunk", "abstain", "masked", "ended", "witnessed"},
     "Hello": {"protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session"}
     | {"last_sum_number", "run_id", "rounds_done", "state"},
     "UploadStart": {"sum_number", "length", "sha256"},
     "Abstain": {"sum_number", "reason", "leaving", "accused"},
-    "Ended": {"state"},
+    "Ended": {"state", "statement"},
+    "Witnessed": {"statement"},
     "AggregatorFrame": {"welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked"}
     | {"trust"},
     "Welcome": {"run_id", "rounds_done", "rounds_total", "evaluation_only", "model"},

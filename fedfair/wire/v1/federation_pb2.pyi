@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CollaboratorFrame(_message.Message):
-    __slots__ = ("hello", "upload", "chunk", "abstain", "masked", "ended")
+    __slots__ = ("hello", "upload", "chunk", "abstain", "masked", "ended", "witnessed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     ABSTAIN_FIELD_NUMBER: _ClassVar[int]
     MASKED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    WITNESSED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     upload: UploadStart
     chunk: Chunk
     abstain: Abstain
     masked: SecaggMessage
     ended: Ended
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+    witnessed: Witnessed
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., upload: _Optional[_Union[UploadStart, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., abstain: _Optional[_Union[Abstain, _Mapping]] = ..., masked: _Optional[_Union[SecaggMessage, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., witnessed: _Optional[_Union[Witnessed, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol_version", "software_version", "plan_digest", "approval", "certificate_binding", "session", "last_sum_number", "run_id", "rounds_done", "state")
@@ -216,10 +218,18 @@ class Abstain(_message.Message):
     def __init__(self, sum_number: _Optional[int] = ..., reason: _Optional[_Union[Abstain.Reason, str]] = ..., leaving: bool = ..., accused: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("state",)
+    __slots__ = ("state", "statement")
     STATE_FIELD_NUMBER: _ClassVar[int]
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
     state: bytes
-    def __init__(self, state: _Optional[bytes] = ...) -> None: ...
+    statement: bytes
+    def __init__(self, state: _Optional[bytes] = ..., statement: _Optional[bytes] = ...) -> None: ...
+
+class Witnessed(_message.Message):
+    __slots__ = ("statement",)
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    statement: bytes
+    def __init__(self, statement: _Optional[bytes] = ...) -> None: ...
 
 class AggregatorFrame(_message.Message):
     __slots__ = ("welcome", "broadcast", "chunk", "sum", "accepted", "finished", "refused", "masked", "trust")
