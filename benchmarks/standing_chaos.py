@@ -98,13 +98,13 @@ class Chaos:
         kind = {3: "refused", 5: "withdrawn"}.get(number % 7, "finished")
         self.federation.submit(name, _plan(number))
         self.expected[name] = kind
+        refusing = {"clinic-b": "jonas", "clinic-c": "amina"} if kind == "refused" else {}
         for site in FIVE:
-            if kind == "refused" and site == "clinic-b":
-                self.federation.decide(site, name, Choice.REFUSE, ("jonas",))
-            elif kind == "refused" and site == "clinic-c":
-                self.federation.decide(site, name, Choice.REFUSE, ("amina",))
-            else:
+            if site not in refusing:
                 self.federation.decide(site, name)
+        # The last: once two have refused, it ends, and need not arrive anywhere any more.
+        for site, person in refusing.items():
+            self.federation.decide(site, name, Choice.REFUSE, (person,))
 
     # -------------------------------------------------------------- faults
 

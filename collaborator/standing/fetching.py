@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fedfair.consent.inbox import StudyFolder
 from fedfair.consortium.acts import Act
-from fedfair.errors import FedfairError, PlanError, RemoteProtocolError
+from fedfair.errors import FedfairError, PlanError, RemoteProtocolError, StateError
 from fedfair.plan.deployment import check_deployment
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
@@ -67,6 +67,7 @@ def unpack_study(act: Act, folder: StudyFolder, site: str) -> None:
 
     Raises:
         UnfitStudyError: the archive is unsound, of another plan, or of a plan without this site.
+        StateError: a file cannot be read or written, such as on a full disk; that says nothing of the study.
     """
     try:
         if not folder.plan.exists():
@@ -75,11 +76,10 @@ def unpack_study(act: Act, folder: StudyFolder, site: str) -> None:
         check_deployment(plan)
         found = read_initial_model(folder.plan, plan).plan_digest
     except FedfairError as fault:
-        raise UnfitStudyError(fault.message, fault.remedy) from fault
+        kind = StateError if isinstance(fault.__cause__, OSError) else UnfitStudyError
+        raise kind(fault.message, fault.remedy) from fault
     except OSError as fault:
-        raise UnfitStudyError(
-            f"{folder.archive} cannot be read: {fault.strerror}", "make room on the disk"
-        ) from fault
+        raise StateError(f"{folder.archive} cannot be read: {fault.strerror}", "make room on the disk") from fault
     if found != act.plan_digest:
         raise UnfitStudyError(
             f"its archive holds the plan {format_digest(found)}; {act.by} has submitted "
