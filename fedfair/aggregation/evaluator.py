@@ -151,7 +151,7 @@ class Evaluator:
         check_checked(sums["checked"], sums["splits"]["records"])
         check_site_sums(sums["sites"], sums["splits"], self._min_group)
         check_score_sums(sums["scores"], sums["splits"], sums["confusion"])
-        figures = self._held(header, "figures")
+        figures = self.held(header, "figures")
         measured, spec = self._measured(header)
         splits = {
             name: self._with_metrics(summarise(block, self.group_sizes, self._spec), figures[name])
@@ -229,8 +229,8 @@ class Evaluator:
 
         Of sums under noise it is the nearest one that so many records can have.
         """
-        splits = self._held(header, "splits")
-        found = {name: matrix for name, matrix in self._held(header, "confusion").items() if matrix.size}
+        splits = self.held(header, "splits")
+        found = {name: matrix for name, matrix in self.held(header, "confusion").items() if matrix.size}
         if self._deviation is not None:
             found = {name: possible_matrix(matrix, int(splits[name]["records"])) for name, matrix in found.items()}
         return {name: tuple(tuple(int(cell) for cell in row) for row in matrix) for name, matrix in found.items()}
@@ -239,14 +239,14 @@ class Evaluator:
         """Return how well the scores of each class rank and fit, by split; nothing unless the plan asks for it."""
         if not self._columns:
             return {}
-        blocks = self._held(header, "scores")
+        blocks = self.held(header, "scores")
         return {name: class_rankings(block, self._min_group) for name, block in blocks.items()}
 
     def reference_check(self, header: NDArray[np.float64]) -> dict[str, tuple[CheckedTenth, ...]]:
         """Return how often came true what the references said, by split; nothing where none have judged."""
         if not self._judged(header) or not self._layout.read(header)["checked"].size:
             return {}
-        found = self._held(header, "checked").items()
+        found = self.held(header, "checked").items()
         return {name: checked_tenths(sums, self._min_group) for name, sums in found}
 
     def calibration(self, header: NDArray[np.float64], replaced: int) -> Calibration | Uncalibrated:
@@ -260,7 +260,7 @@ class Evaluator:
             return Uncalibrated(self.uncalibrated)
         if replaced:
             return Uncalibrated(f"{replaced} losses of its evaluation were replaced, and scores with them")
-        return fitted(self._held(header, "scores"), self._min_group)
+        return fitted(self.held(header, "scores"), self._min_group)
 
     def calibrated(
         self, header: NDArray[np.float64], calibration: Calibration | Uncalibrated
@@ -268,14 +268,14 @@ class Evaluator:
         """Return what a calibration does to the records of each split, by class."""
         if isinstance(calibration, Uncalibrated) or len(calibration.fits) != self._columns:
             return {}
-        blocks = self._held(header, "scores")
+        blocks = self.held(header, "scores")
         return {name: figures_of(calibration, block, self._min_group) for name, block in blocks.items()}
 
     def decision_curves(
-        self, header: NDArray[np.float64], calibration: Calibration | Uncalibrated
+        self, header: NDArray[np.float64], replaced: int, calibration: Calibration | Uncalibrated
     ) -> dict[str, DecisionCurve]:
-        """Return the net benefit of acting by the scores of two classes, by split; nothing of other numbers."""
-        blocks = self._held(header, "scores") if self._columns == 1 else {}
+        """Return the net benefit of acting by scores of two classes, by split; none where losses were replaced."""
+        blocks = self.held(header, "scores") if self._columns == 1 and not replaced else {}
         return decision_curves(blocks, calibration, self._min_group)
 
     def hedged(self, header: NDArray[np.float64]) -> dict[str, float]:
@@ -296,18 +296,18 @@ class Evaluator:
         means = site_means(sums["sites"], sums["splits"]["records"], self._min_group)
         return dict(zip(self._sites, means, strict=True))
 
-    def _held(self, header: NDArray[np.float64], field: str) -> dict[str, Any]:
-        """Return the part of a field of each split that has records."""
+    def held(self, header: NDArray[np.float64], field: str) -> dict[str, Any]:
+        """Return the part of a field of an evaluation's total that each split with records has."""
         sums = self._layout.read(header)
         found = zip(SPLITS, sums["splits"]["records"], sums[field], strict=True)
         return {name: part for name, records, part in found if records > 0}
 
     def _noised(self, header: NDArray[np.float64], deviation: float) -> dict[str, NoisedSplit]:
         """Return the parts of a total under noise, for each split that has records."""
-        matrices = self._held(header, "confusion")
+        matrices = self.held(header, "confusion")
         found = {
             name: NoisedSplit(block, matrices[name], self._spec, deviation)
-            for name, block in self._held(header, "splits").items()
+            for name, block in self.held(header, "splits").items()
         }
         _check_trained(found)
         return found

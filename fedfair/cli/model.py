@@ -33,6 +33,7 @@ def show(
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of tables."),
 ) -> None:
     """Show what a saved model takes and returns, and which plan trained it."""
+    from fedfair.conformal.prediction_sets import set_words
     from fedfair.plan.losses import has_classes
     from fedfair.report.model_facts import column_facts, model_facts
     from fedfair.run.calibration_text import answer_words
@@ -53,6 +54,7 @@ def show(
             facts["which_model"] = model.saved.which.words
         if has_classes(model.origin.description.record_loss):
             facts["returns"] = answer_words(model.saved.calibration)
+        facts["sets"] = set_words(model.saved.sets)
         console.print_json(json.dumps(facts | said))
         return
     table = Table(box=None, show_header=False)

@@ -65,6 +65,9 @@ def predict_command(
     scores: bool = typer.Option(
         False, "--scores", help="Write the model's own scores, without the calibration of its file."
     ),
+    sets: bool = typer.Option(
+        False, "--sets", help="Also write each record's set of classes, or interval, by the promise of the file."
+    ),
     replace: bool = typer.Option(False, "--replace", help="Replace the output if it exists."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Show only errors."),
 ) -> None:
@@ -77,15 +80,15 @@ def predict_command(
 
     places = {"workspace": workspace, "frozen": frozen, "kept": kept}
     model = load_model(model_file, fills=fills, code_digest=code_digest, **places)
-    shown, calibrated = str(output) == STANDARD, _is_calibrated(model, scores=scores)
+    shown, calibrated = str(output) == STANDARD, _is_calibrated(model, scores=scores, sets=sets)
     if not shown:
-        check_prediction_place(output, keep, _columns(model), replace=replace)
+        check_prediction_place(output, keep, _columns(model, sets=sets), replace=replace)
     raw = model.raw if form is None else model.raw.written(form.section, form.key)
     rows = read_input(data, raw, keep, ignores_unknown=ignore_unknown)
-    _write(_text(model, rows, calibrated=calibrated), None if shown else output)
+    _write(_text(model, rows, calibrated=calibrated, sets=sets), None if shown else output)
     warn_of_model(model_file, model.plan_digest)
     if not quiet:
-        _say(model, rows.notes, scores=scores)
+        _say(model, rows.notes, scores=scores, sets=sets)
         if not shown:
             tell(f"{len(rows.features)} records predicted: {output}")
 
@@ -95,23 +98,29 @@ def _check_there(data: Path) -> None:
         raise DataError(f"there is no file {data}", "give the file of the records that are to be predicted")
 
 
-def _columns(model: SavedModel) -> tuple[str, ...]:
+def _columns(model: SavedModel, *, sets: bool) -> tuple[str, ...]:
     """Return the names of the columns that are written."""
-    from fedfair.prediction.prediction_files import prediction_columns
+    from fedfair.prediction.prediction_files import prediction_columns, set_columns
 
-    return prediction_columns(model.classes) if model.has_classes else model.answer_columns
+    found = prediction_columns(model.classes) if model.has_classes else model.answer_columns
+    return (*found, *set_columns(model.classes)) if sets else found
 
 
-def _text(model: SavedModel, rows: RawRows, *, calibrated: bool) -> str:
+def _text(model: SavedModel, rows: RawRows, *, calibrated: bool, sets: bool) -> str:
     """Return the predictions of records as CSV."""
     from fedfair.prediction.prediction_files import prediction_text
 
     if not model.has_classes:
-        return prediction_text(_columns(model), model.answers(rows).tolist(), rows.kept)
-    found, places = model.scores_and_classes(rows)
-    chances = (model.probabilities(found) if calibrated else found).tolist()
-    said = [[model.classes[place], *each] for place, each in zip(places.tolist(), chances, strict=True)]
-    return prediction_text(_columns(model), said, rows.kept)
+        numbers = model.answers(rows)
+        said = numbers.tolist()
+        beside = model.intervals_of(numbers).tolist() if sets else [[]] * len(said)
+    else:
+        found, places = model.scores_and_classes(rows)
+        chances = (model.probabilities(found) if calibrated else found).tolist()
+        said = [[model.classes[place], *each] for place, each in zip(places.tolist(), chances, strict=True)]
+        beside = model.sets_of(found).astype(int).tolist() if sets else [[]] * len(said)
+    both = [[*each, *more] for each, more in zip(said, beside, strict=True)]
+    return prediction_text(_columns(model, sets=sets), both, rows.kept)
 
 
 def _write(text: str, output: Path | None) -> None:
@@ -125,8 +134,10 @@ def _write(text: str, output: Path | None) -> None:
         sys.stdout.write(printable(text, keep="\n") if sys.stdout.isatty() else text)
 
 
-def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:
-    """Return whether probabilities are written; refuse scores of a model that has none."""
+def _is_calibrated(model: SavedModel, *, scores: bool, sets: bool) -> bool:
+    """Return whether probabilities are written; refuse scores or sets of a model that has none."""
+    if sets:
+        model.check_sets()
     if scores and not model.has_classes:
         raise DataError(
             f"this model has no scores of classes; its loss is the {model.loss.title}", "omit --scores"
@@ -134,13 +145,15 @@ def _is_calibrated(model: SavedModel, *, scores: bool) -> bool:
     return model.is_calibrated and not scores
 
 
-def _say(model: SavedModel, notes: Iterable[str], *, scores: bool) -> None:
+def _say(model: SavedModel, notes: Iterable[str], *, scores: bool, sets: bool) -> None:
     """Say which model has predicted, what its numbers are, and what was noticed on the way."""
     if model.which is not None:
         tell(f"predicted by {model.which.words}")
     if model.has_classes:
         said = f"{SCORES_ONLY}: --scores asks for them" if scores else model.answer_words
         tell(said)
+    if sets:
+        tell(model.set_words)
     for note in notes:
         tell(note, "yellow")
 

@@ -24,7 +24,7 @@ from fedfair.plan.losses import (
     predicts_number,
 )
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import Measure, ReferenceSection, SlicesSection
+from fedfair.plan.sections import Measure, ReferenceSection, SetsSection, SlicesSection
 from fedfair.plan.sources import CsvSource
 
 # ------------------------------------------------------------------ who is in a sum
@@ -352,6 +352,33 @@ def why_uncalibrated(plan: Plan, classes: int) -> str:
     if classes > MAX_SCORED_CLASSES:
         return f"with more than {MAX_SCORED_CLASSES} classes no scores are summed"
     return "the plan asks for none (evaluation.calibration: none)" if plan.evaluation.calibration == "none" else ""
+
+
+def why_no_sets(plan: Plan, classes: int) -> str:
+    """Return why a plan's models get no prediction sets, as the end of a sentence; empty where they may get some.
+
+    Args:
+        plan: the plan.
+        classes: how many there are; 0 where unknown.
+    """
+    loss, classified = plan.task.loss, predicts_classes(plan)
+    faults = {
+        "the plan asks for none (evaluation.sets: null)": plan.evaluation.sets is None,
+        f"no set of answers follows from the {loss.title}": not (classified or predicts_number(loss)),
+        "under noise that protects records or sites no threshold keeps a promise": (
+            protects_records(plan) or is_unevaluated(plan)
+        ),
+        "the plan sums no scores (evaluation.scores: false)": classified and not plan.evaluation.scores,
+        f"with more than {MAX_SCORED_CLASSES} classes no scores are summed": (
+            classified and classes > MAX_SCORED_CLASSES
+        ),
+    }
+    return next((fault for fault, holds in faults.items() if holds), "")
+
+
+def set_group_size(plan: Plan, stated: SetsSection) -> float:
+    """Return the least share of people that a group has which prediction sets promise something."""
+    return plan.objective.worst_group_size if stated.group_size is None else stated.group_size
 
 
 # ------------------------------------------------------------------ how features and targets are scaled

@@ -22,8 +22,10 @@ from fedfair.plan.derived import (
     reference_of,
     returned_output,
     scales_by_ranges,
+    set_group_size,
     sums_columns,
     target_is_unscaled,
+    why_no_sets,
 )
 from fedfair.plan.digest import beginning_digest, format_digest
 from fedfair.plan.excess_terms import may_say_more
@@ -78,11 +80,24 @@ def summary(plan: Plan) -> tuple[tuple[str, str], ...]:
         schedule=schedule_of(plan),
         classes=predicts_classes(plan),
         sizes=", ".join(percent(size) for size in plan.evaluation.group_sizes),
+        sets=_sets(plan),
         mixed=", ".join(f"{name} {percent(weight / sum(weights.values()))}" for name, weight in weights.items()),
         hybrid=is_masked(plan) and plan.secure_aggregation.key_agreement == "x25519-mlkem768",
         leaves="; ".join(_leaves(plan)),
     )
     return tuple((heading, words) for heading, _, words in (line.partition("\t") for line in lines))
+
+
+def _sets(plan: Plan) -> str:
+    """Return what prediction sets promise; empty where there are none."""
+    stated = plan.evaluation.sets
+    if stated is None or why_no_sets(plan, 0):
+        return ""
+    what = "sets of classes" if predicts_classes(plan) else "intervals"
+    size = percent(set_group_size(plan, stated))
+    return (
+        f"{what} that miss at most {percent(stated.missed)} of any group of {size} or more, stored with the model"
+    )
 
 
 def _data(plan: Plan) -> str:

@@ -466,6 +466,19 @@ class SlicesSection(Section):
             yield Fault(("columns", index), f"column {name!r} is listed twice", "remove one of them")
 
 
+class SetsSection(Section):
+    """Prediction sets: no group of a size is missed more often than a share (docs/explain/sets.md)."""
+
+    group_size: GroupSize | None = None
+    """the least share of people that a group has, above 0 to 1; null takes objective.worst_group_size"""
+
+    missed: float = Field(default=0.1, gt=0, lt=1)
+    """the most of such a group whose answer is not in its set, above 0, below 1"""
+
+    confidence: float = Field(default=0.95, ge=0.5, lt=1)
+    """of the bound on the share of all people that one model's sets miss, 0.5 to below 1"""
+
+
 class EvaluationSection(Section):
     """The evaluation, from sums alone."""
 
@@ -496,6 +509,10 @@ class EvaluationSection(Section):
     calibration: Literal["platt", "none"] = "platt"
     """with scores: true, what makes probabilities of scores: platt (two numbers for each class, from the summed
     histogram of scores, stored with the model) or none; it opens no further sum"""
+
+    sets: SetsSection | None = SetsSection()
+    """{group_size, missed, confidence}: sets of classes (with scores: true) or intervals around a number, stored
+    with the model, from the test records' histogram; it opens no further sum; null for none"""
 
     bins: int = Field(default=256, ge=8, le=4096)
     """bins of the loss histogram, 8 to 4096"""

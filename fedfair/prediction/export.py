@@ -3,8 +3,8 @@
 Decides what goes in and what comes out, the same for every format. In: raw features (n, *input_shape), categories
 coded as the file says, NaN for a missing number. Out: the number of the class of the highest score (n,), and the
 probability of each (n, classes), which is calibrated where the model's file has a calibration; the metadata say
-which. Scaling, filling, model and calibration are inside. An export is run, and returned only if its
-probabilities are the model's own.
+which, and the threshold of its sets. Scaling, filling, model and calibration are inside. An export is run, and
+returned only if its probabilities are the model's own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
 from fedfair.aggregation.requests import FeatureScaling
 from fedfair.aggregation.target_scaling import AS_IT_IS, TargetScaling, of_features
+from fedfair.conformal.prediction_sets import set_fields
 from fedfair.errors import DataError
 from fedfair.extras import install_command
 from fedfair.plan.feature_schema import FeatureSchema
@@ -224,6 +225,7 @@ def export_metadata(model: SavedModel) -> dict[str, str]:
         "features": json.dumps(schema.names),
         **model.description.words(),
         **({"returns": model.answer_words} | calibration if model.has_classes else {}),
+        **set_fields(model.described.saved.sets),
     }
 
 

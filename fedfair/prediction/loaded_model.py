@@ -22,6 +22,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfair.aggregation.calibration import Calibration
 from fedfair.aggregation.target_scaling import target_scaling
+from fedfair.conformal.class_sets import is_in_set
+from fedfair.conformal.intervals import reach
+from fedfair.conformal.prediction_sets import UNSTATED, NoSets, PredictionSets, set_words
 from fedfair.errors import DataError
 from fedfair.plan.digest import code_digest, format_digest, parse_digest
 from fedfair.plan.fields import Scalar, is_reference
@@ -175,6 +178,7 @@ class SavedModel:
         is_calibrated: whether `predict_proba` returns probabilities, and not scores.
         answer_words: the answers of `predict_proba` in words: probabilities, by which records, or only scores, and
             why.
+        set_words: the promise of `predict_sets` or `predict_intervals` in words, or why there are none.
 
     Raises:
         DataError: fills are given for a feature that the model does not have, or that it fills itself.
@@ -196,7 +200,7 @@ class SavedModel:
         self.raw = self._inputs.raw
         self.columns = self.raw.names or ()
         self.is_calibrated = isinstance(saved.calibration, Calibration)
-        self.answer_words = answer_words(saved.calibration)
+        self.answer_words, self.set_words = answer_words(saved.calibration), set_words(saved.sets)
 
     def __repr__(self) -> str:
         described, told = self.described, ", ".join(str(label) for label in self.classes)
@@ -256,6 +260,59 @@ class SavedModel:
             return scores
         chances: NDArray[np.float64] = calibrated_chances(torch.from_numpy(scores), *fits_of(found)).numpy()
         return chances
+
+    def predict_sets(self, records: Records) -> NDArray[np.bool_]:
+        """Return which of `classes` are in the set of each record, array (n, classes), as `set_words` promises.
+
+        Args:
+            records: as for `predict`.
+
+        Raises:
+            DataError: as for `predict`, the model predicts no class, or its file has no sets.
+        """
+        return self.sets_of(self.scores(records))
+
+    def sets_of(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which classes are in the sets of records of such scores, (n, classes), before any calibration.
+
+        Raises:
+            DataError: the file has no sets.
+        """
+        return is_in_set(scores, self.check_sets().bound)
+
+    def predict_intervals(self, records: Records) -> NDArray[np.float64]:
+        """Return where the interval of each record begins and ends, array (n, 2), as `set_words` promises.
+
+        Args:
+            records: as for `predict`.
+
+        Raises:
+            DataError: as for `predict`, the model predicts classes, or its file has no intervals.
+        """
+        if self.has_classes:
+            raise DataError("this model predicts classes, which have no intervals", "use predict_sets")
+        return self.intervals_of(self.answers(self.rows(records)))
+
+    def intervals_of(self, predicted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the intervals (n, 2) around predicted numbers (n, 1).
+
+        Raises:
+            DataError: the file has no intervals.
+        """
+        below, above = reach(self.loss, self.check_sets().bound)
+        found: NDArray[np.float64] = predicted[:, :1] + np.array([-below, above])
+        return found
+
+    def check_sets(self) -> PredictionSets:
+        """Return what the file says of sets.
+
+        Raises:
+            DataError: it has none.
+        """
+        found = self.described.saved.sets
+        if isinstance(found, NoSets):
+            raise DataError(f"this model has no prediction sets: {found.reason or UNSTATED}", "omit sets")
+        return found
 
     @property
     def answer_columns(self) -> tuple[str, ...]:

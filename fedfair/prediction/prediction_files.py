@@ -5,7 +5,8 @@ folder of images or of eICU's tables; or an idx file of images. A table may have
 the plan reads without a header line may have one here, since a file that people make has. What its texts mean is
 `model_inputs.py`'s business.
 
-Predictions are a table: `predicted` and one column `probability_<class>` for each class, or numbers. A column has
+Predictions are a table: `predicted` and one column `probability_<class>` for each class, or numbers. On request
+the sets follow: `in_set_<class>`, 1 or 0, or `lower` and `upper` of a number's interval. A column of classes has
 the same name where no calibration made a probability of a score: programs read it by its name, and `fedfair
 predict` says what it holds. Decides the columns, that each number reads back exactly, and that a file appears
 whole or not at all. A file that is there already is replaced only where that was asked for.
@@ -38,6 +39,8 @@ FILE_COLUMN = "file"
 
 PREDICTED = "predicted"
 PROBABILITY = "probability_"
+IN_SET = "in_set_"
+LOWER, UPPER = "lower", "upper"
 
 
 def read_input(
@@ -134,10 +137,17 @@ def _images(folder: Path, source: ImageSource) -> RawRows:
 
 def prediction_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
     """Return the names of the columns of predictions; classes of one text are distinguished by their numbers."""
+    return (PREDICTED, *(f"{PROBABILITY}{text}" for text in _class_texts(classes)))
+
+
+def set_columns(classes: Sequence[Scalar]) -> tuple[str, ...]:
+    """Return the names of the columns of sets: of each class whether it is in, or of an interval both ends."""
+    return tuple(f"{IN_SET}{text}" for text in _class_texts(classes)) or (LOWER, UPPER)
+
+
+def _class_texts(classes: Sequence[Scalar]) -> list[str]:
     texts = [str(label) for label in classes]
-    if len(set(texts)) < len(texts):
-        texts = [str(place) for place in range(len(texts))]
-    return (PREDICTED, *(f"{PROBABILITY}{text}" for text in texts))
+    return texts if len(set(texts)) == len(texts) else [str(place) for place in range(len(texts))]
 
 
 def check_prediction_place(path: Path, kept: Sequence[str], columns: Sequence[str], *, replace: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from fedfair.conformal.prediction_sets import set_words
 from fedfair.plan.csv_table import OTHER, OWN
 from fedfair.plan.losses import has_classes, loss_in_words, predicts_number
 from fedfair.plan.sources import DataSource, section_of
@@ -41,6 +42,7 @@ def model_facts(model: DescribedModel) -> tuple[tuple[str, str], ...]:
         number=predicts_number(said.record_loss),
         classes=has_classes(said.record_loss),
         loss=loss_in_words(said.record_loss),
+        sets=set_words(model.saved.sets),
         answers=answer_words(model.saved.calibration) if has_classes(said.record_loss) else "",
     )
     return tuple((heading, words) for heading, _, words in (line.partition("\t") for line in lines))

@@ -81,6 +81,7 @@ PLAN_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("privacy.sample_level", privacy.SampleLevelSection),
     ("privacy.collaborator_level", privacy.CollaboratorLevelSection),
     ("plan.yaml: evaluation", sections.EvaluationSection),
+    ("evaluation.sets", sections.SetsSection),
     ("evaluation.slices", sections.SlicesSection),
     ("plan.yaml: statistics", statistics_section.StatisticsSection),
     ("statistics.columns", statistics_section.ColumnSection),

@@ -21,6 +21,8 @@ from fedfair.aggregation.reference_check import CheckedTenth
 from fedfair.aggregation.site_means import SplitMeans
 from fedfair.aggregation.slice_findings import SliceFindings
 from fedfair.aggregation.survey import SurveySummary
+from fedfair.conformal.prediction_sets import NOTHING_SAID, NoSets, PredictionSets
+from fedfair.conformal.set_maker import SplitSets
 from fedfair.ids import RoundNumber
 from fedfair.run.reference_file import KeptReferences
 from fedfair.run.which_model import WhichModel
@@ -132,6 +134,8 @@ class RunResult:
         slices: the slices that lie highest; None where none were looked for, and before their last sum.
         slices_fault: why the search for them was given up; empty where it was not.
         reference_check: how often came true what they said, by split; nothing where no class was judged.
+        sets: of the evaluated model, or why it has none; of a saved model, what its file says.
+        split_sets: what they are of the records of each split; nothing where there are none.
         kept_references: the references as a later run may take them; None where none are trained.
     """
 
@@ -159,3 +163,5 @@ class RunResult:
     reference_check: Mapping[str, tuple[CheckedTenth, ...]] = field(default_factory=dict)
     kept_references: KeptReferences | None = None
     statistics: StatisticsSummary | None = None
+    sets: PredictionSets | NoSets = NOTHING_SAID
+    split_sets: Mapping[str, SplitSets] = field(default_factory=dict)

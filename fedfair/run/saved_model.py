@@ -2,10 +2,10 @@
 
 Beside the tensors a file carries, as strings: the threshold, which of the run's models it is and the rounds behind
 it, the plan's digest, the scaling of the features that the model expects, without which its figures would be those
-of another model, the calibration of its scores, and the description of what the model takes and returns.
-Aggregator, sites and simulations write the same file. Decides these words and the digest by which a saved model is
-approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the aggregator
-imports this module.
+of another model, the calibration of its scores, the sets of its answers, and the description of what it takes and
+returns. Aggregator, sites and simulations write the same file. Decides these words and the digest by which a saved
+model is approved; the format is `model_file.py`'s, the description `model_description.py`'s. No torch: the
+aggregator imports this module.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, vector_sha256
 from fedfair.aggregation.round_subject import scaling_digest
 from fedfair.aggregation.target_scaling import scaled_columns
+from fedfair.conformal.prediction_sets import NOTHING_SAID, NoSets, PredictionSets, parse_sets, set_fields
 from fedfair.errors import DataError, PlanError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import is_unevaluated, keeps_parameters, needs_every_site, standardises, with_measure
@@ -31,6 +32,7 @@ from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.privacy import PrivacySection
 from fedfair.plan.schema import Plan
+from fedfair.run.answer_terms import AnswerTerms
 from fedfair.run.calibration_text import calibration_fields, parse_calibration
 from fedfair.run.model_description import (
     ModelDescription,
@@ -65,6 +67,7 @@ class TrainedModel:
         scaling: of the features that it expects; None where it takes them as they are.
         which: which of the run's models it is; None where unstated.
         calibration: what makes probabilities of its scores, or why nothing does.
+        sets: how sets are made of its answers, or why none are.
     """
 
     model: GlobalModel
@@ -73,6 +76,7 @@ class TrainedModel:
     scaling: FeatureScaling | None
     which: WhichModel | None = None
     calibration: Calibration | Uncalibrated = NOT_SAID
+    sets: PredictionSets | NoSets = NOTHING_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,7 @@ def saved_of(training_run: TrainingRun, which: RunModel, plan_digest: str) -> Tr
         plan_digest: "sha256:" and 64 hex digits.
     """
     rounds, done = training_run.rounds_total, training_run.rounds_done
+    said: WhichModel | None
     match which:
         case "initial":
             model, said = training_run.model, WhichModel("initial", 0, rounds)
@@ -143,13 +148,10 @@ def saved_of(training_run: TrainingRun, which: RunModel, plan_digest: str) -> Tr
         case "trained":
             model, said = training_run.trained, WhichModel("last", int(done), rounds)
         case "present":
-            model, stated = training_run.model, training_run.which
-            if stated is None:
-                found = training_run.calibration_of(model)
-                return TrainedModel(model, done, plan_digest, training_run.scaling, calibration=found)
-            said = stated
-    calibration = training_run.calibration_of(model)
-    return TrainedModel(model, RoundNumber(said.round), plan_digest, training_run.scaling, said, calibration)
+            model, said = training_run.model, training_run.which
+    answers, rounds_done = training_run.answers_of(model), done if said is None else RoundNumber(said.round)
+    scaling = training_run.scaling
+    return TrainedModel(model, rounds_done, plan_digest, scaling, said, answers.calibration, answers.sets)
 
 
 def save_model(path: Path, layout: Layout, saved: TrainedModel, origin: ModelOrigin) -> None:
@@ -188,7 +190,7 @@ def model_words(saved: TrainedModel, origin: ModelOrigin) -> dict[str, str]:
         words |= {KIND_KEY: saved.which.kind, ROUNDS_KEY: str(saved.which.rounds)}
     if saved.scaling is not None:
         words[SCALING_KEY] = scaling_text(saved.scaling)
-    return words | calibration_fields(saved.calibration)
+    return words | calibration_fields(saved.calibration) | set_fields(saved.sets)
 
 
 def read_saved(path: Path) -> DescribedModel:
@@ -206,7 +208,9 @@ def read_saved(path: Path) -> DescribedModel:
         stated = words.get(INITIAL_WEIGHTS_KEY)
         weights = None if stated is None else parse_digest(stated)
         sites = None if SITES_KEY not in words else parse_digest(words[SITES_KEY])
-        calibration = parse_calibration(words, len(description.label.labels))
+        labels = len(description.label.labels)
+        calibration = parse_calibration(words, labels)
+        sets = parse_sets(words, description.record_loss, 1 if labels == 2 else labels)
     except (KeyError, ValueError, TypeError, PlanError) as error:
         raise DataError(
             f"{path} does not say its threshold, its round, its scaling or its columns as fedfair writes them: "
@@ -216,7 +220,8 @@ def read_saved(path: Path) -> DescribedModel:
     if not (math.isfinite(threshold) and threshold >= 0.0 and rounds >= 0):
         raise DataError(f"{path} says threshold {threshold} and round {rounds}")
     digest = words.get("plan_digest", "")
-    saved = TrainedModel(GlobalModel(vector, threshold), RoundNumber(rounds), digest, scaling, which, calibration)
+    model = GlobalModel(vector, threshold)
+    saved = TrainedModel(model, RoundNumber(rounds), digest, scaling, which, calibration, sets)
     tuned = words.get(FINE_TUNED_KEY, "")
     origin = ModelOrigin(words.get("federation", ""), digest, description, tuned, weights, sites)
     return DescribedModel(layout, saved, origin)
@@ -370,5 +375,6 @@ def evaluation_run(
             "evaluate the saved model with `fedfair evaluate`, on data that the promise is not about",
         )
     training_run = TrainingRun(evaluation_plan(plan, saved.round, exact=exact), layout, schema, saved.model.vector)
-    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling, saved.which, saved.calibration)
+    answers = AnswerTerms(saved.calibration, saved.sets)
+    training_run.resume_at(saved.model.threshold, saved.round, saved.scaling, saved.which, answers)
     return training_run

@@ -14,18 +14,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfair.aggregation.calibration import NOT_SAID, Calibration, Uncalibrated
-from fedfair.aggregation.decision_curve import DecisionCurve
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.evaluator import Evaluation
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import FeatureScaling, GlobalModel, SumRequest
 from fedfair.aggregation.running_sum import Totals
+from fedfair.conformal.set_maker import SetMaker
 from fedfair.errors import LocalProtocolError
 from fedfair.ids import RoundNumber
 from fedfair.plan.derived import lost_before
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.schema import Plan
+from fedfair.run.answer_terms import UNSAID, AnswerTerms, answer_terms
 from fedfair.run.carried import NOTHING, Carried
 from fedfair.run.progress import FinalStage, Progress, RunResult, is_at, purpose_at
 from fedfair.run.rules import RunRules, Stepped
@@ -86,13 +86,14 @@ class TrainingRun:
         carried: Carried = NOTHING,
     ) -> None:
         self.rules = RunRules(plan, layout, schema, room=room)
+        self._set_maker = SetMaker(plan, schema, self.rules.evaluator)
         self.initial = self.rules.initial(vector, carried)
         self.state: RunState = self.initial
         self._attempt = 1
         self.lost_rounds = lost_before(plan)
         self.evaluation_only = False
         self._saved: WhichModel | None = None
-        self._saved_calibration: Calibration | Uncalibrated = NOT_SAID
+        self._saved_answers = UNSAID
 
     # -------------------------------------------------------------- the present state
 
@@ -153,19 +154,17 @@ class TrainingRun:
         evaluated = self.state.evaluated
         return None if evaluated is None else replace(evaluated, threshold=self.state.latest.threshold)
 
-    def calibration_of(self, model: GlobalModel) -> Calibration | Uncalibrated:
-        """Return what makes probabilities of a model's scores, from an evaluation of this very model.
+    def answers_of(self, model: GlobalModel) -> AnswerTerms:
+        """Return how a model's answers are calibrated and what sets they have, by an evaluation of it.
 
         Args:
             model: one of this run's; where a saved model is evaluated, that model, and its file has said it.
         """
         if self.evaluation_only:
-            return self._saved_calibration
-        state, evaluator = self.state, self.rules.evaluator
-        for sums in (state.evaluated, state.evaluated_best, state.evaluated_earlier):
-            if sums is not None and sums.vector_sha256 == model.vector_sha256:
-                return evaluator.calibration(sums.header, sums.replaced)
-        return Uncalibrated(evaluator.uncalibrated or "no sums of an evaluation of this very model are kept")
+            return self._saved_answers
+        held = (self.state.evaluated, self.state.evaluated_best, self.state.evaluated_earlier)
+        sums = next((sums for sums in held if sums and sums.vector_sha256 == model.vector_sha256), None)
+        return answer_terms(self.rules.evaluator, self._set_maker, sums)
 
     # -------------------------------------------------------------- sums
 
@@ -225,47 +224,38 @@ class TrainingRun:
 
     def result(self) -> RunResult:
         """Return the result of the training run so far."""
-        state, evaluator, calibration = self.state, self.rules.evaluator, self._latest_calibration()
+        state, evaluator, held = self.state, self.rules.evaluator, self.state.evaluated
+        answers = self._saved_answers
+        if held is not None and not self.evaluation_only:
+            answers = answer_terms(evaluator, self._set_maker, held)
         return RunResult(
             state.rounds_done,
             state.model.threshold,
             state.latest if state.history else None,
-            {} if state.evaluated is None else evaluator.confusion(state.evaluated.header),
+            {} if held is None else evaluator.confusion(held.header),
             state.history,
             state.stage is FinalStage.FINISHED,
             state.left_out,
             state.query_fault,
-            {} if state.evaluated is None else evaluator.site_means(state.evaluated.header),
+            {} if held is None else evaluator.site_means(held.header),
             self.lost_rounds,
-            {} if state.evaluated is None else evaluator.rankings(state.evaluated.header),
+            {} if held is None else evaluator.rankings(held.header),
             self.rules.surveyed(state),
             self.which,
             state.model.vector_sha256,
-            {} if state.evaluated is None else evaluator.hedged(state.evaluated.header),
-            calibration,
-            {} if state.evaluated is None else evaluator.calibrated(state.evaluated.header, calibration),
+            {} if held is None else evaluator.hedged(held.header),
+            answers.calibration,
+            {} if held is None else evaluator.calibrated(held.header, answers.calibration),
             state.judging,
-            self._decision_curves(calibration),
+            {} if held is None else evaluator.decision_curves(held.header, held.replaced, answers.calibration),
             self.rules.sliced(state),
             "" if state.slices is None else state.slices.fault,
-            {} if state.evaluated is None else evaluator.reference_check(state.evaluated.header),
+            {} if held is None else evaluator.reference_check(held.header),
             self.rules.references(state),
             self.rules.column_statistics(state),
+            answers.sets,
+            {} if held is None else self._set_maker.seen(held.header, answers.sets),
         )
-
-    def _decision_curves(self, calibration: Calibration | Uncalibrated) -> dict[str, DecisionCurve]:
-        """Return those of the latest evaluation; none where losses were replaced, and scores with them."""
-        evaluated = self.state.evaluated
-        if evaluated is None or evaluated.replaced:
-            return {}
-        return self.rules.evaluator.decision_curves(evaluated.header, calibration)
-
-    def _latest_calibration(self) -> Calibration | Uncalibrated:
-        """Return the calibration of the model that was evaluated last; of a saved one, that of its file."""
-        evaluated = self.state.evaluated
-        if self.evaluation_only or evaluated is None:
-            return self._saved_calibration
-        return self.rules.evaluator.calibration(evaluated.header, evaluated.replaced)
 
     def snapshot(self) -> RunSnapshot:
         """Return what `restore` needs to resume from here; its vectors are the live ones, not copies."""
@@ -294,10 +284,10 @@ class TrainingRun:
         rounds_done: RoundNumber,
         scaling: FeatureScaling | None,
         which: WhichModel | None,
-        calibration: Calibration | Uncalibrated = NOT_SAID,
+        answers: AnswerTerms = UNSAID,
     ) -> None:
         """Take the initial model for one that has so many rounds behind it: all that is due is its evaluation."""
-        self.evaluation_only, self._saved, self._saved_calibration = True, which, calibration
+        self.evaluation_only, self._saved, self._saved_answers = True, which, answers
         begun = replace(self.state, stage=purpose_at(When.EVERY), rounds_done=rounds_done, scaling=scaling)
         self.state = self.initial = replace(begun, model=replace(begun.model, threshold=threshold))
 

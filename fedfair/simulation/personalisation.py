@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedfair.aggregation.calibration import Uncalibrated
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel
+from fedfair.conformal.prediction_sets import NoSets
 from fedfair.errors import DataError, LocalProtocolError
 from fedfair.fairness.cvar import tail_count
 from fedfair.fairness.metrics import group_risk
@@ -143,8 +144,9 @@ def personalise(
         for name, part in ((JUDGED, splits.validation), ("test", splits.test))
         if part
     }
-    # The calibration of the federation's model is that of another one.
-    tuned = replace(saved, model=best.model, calibration=Uncalibrated("it was fine-tuned after its evaluation"))
+    # The calibration and the sets of the federation's model are those of another one.
+    why = "it was fine-tuned after its evaluation"
+    tuned = replace(saved, model=best.model, calibration=Uncalibrated(why), sets=NoSets(why))
     kept = None if best.kept is None else KeptFile(participant, best.kept)
     return Personalised(chosen, saved if best is begun else tuned, binding.layout, origin, kept, worst)
 

@@ -61,9 +61,10 @@ def test_what_a_plan_opens_is_said_for_exact_evaluations_means_and_scores() -> N
         "records of the class, and of the others"
     )
     plain = words()["evaluates"] + "; AUC, Brier score and calibration"
-    assert words(evaluation={"scores": True, "calibration": "none"})["evaluates"] == plain
+    assert words(evaluation={"scores": True, "calibration": "none", "sets": None})["evaluates"] == plain
     assert said["evaluates"] == (
-        f"{plain}, and by the same sums two numbers for each class that make scores probabilities (Platt)"
+        f"{plain}, and by the same sums two numbers for each class that make scores probabilities (Platt); by the "
+        "same sums sets of classes that miss at most 10 % of any group of 10 % or more, stored with the model"
     )
 
 

@@ -161,7 +161,7 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
         "test", "label_values", "collaborator", "columns", "comment", "thousands", "label_above",
         "server_optimizer", "control_variates", "initial", "survey", "target", "time", "event",
         "measure", "reference", "threshold_init", "weight_decay", "patience", "slices", "parameters",
-        "frozen", *OptionsSection.model_fields,
+        "frozen", "group_size", *OptionsSection.model_fields,
     }  # fmt: skip
 
 

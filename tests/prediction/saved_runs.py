@@ -64,7 +64,12 @@ def simulated_run(workspace: Path, plan_file: Path, name: str = "last.safetensor
     model = workspace / name
     done = RoundNumber(outcome.result.rounds)
     saved = TrainedModel(
-        outcome.model, done, outcome.origin.plan_digest, outcome.scaling, calibration=outcome.saved.calibration
+        outcome.model,
+        done,
+        outcome.origin.plan_digest,
+        outcome.scaling,
+        calibration=outcome.saved.calibration,
+        sets=outcome.saved.sets,
     )
     save_model(model, outcome.layout, saved, outcome.origin)
     return SavedRun(plan, workspace, plan_file, model, outcome)

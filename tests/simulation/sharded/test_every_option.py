@@ -125,6 +125,7 @@ OPTIONS: Mapping[str, Sections] = {
     "evaluation.scores": {"evaluation": {"scores": True}},
     "evaluation.bins": {"evaluation": {"bins": 64}},
     "evaluation.calibration": {"evaluation": {"scores": True, "calibration": "none"}},
+    "evaluation.sets": {"evaluation": {"scores": True, "sets": {"group_size": 0.5, "missed": 0.4}}},
     "evaluation.slices": {
         "evaluation": {"slices": {"bins": 3, "outcomes": True}},
         "secure_aggregation": {"mode": "malicious"},

@@ -1,0 +1,1 @@
+"""Sets of answers with a promise for every group: from opened histograms alone, no further sum. No torch."""
