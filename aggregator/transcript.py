@@ -19,7 +19,7 @@ from fedfair.news.run import StatementDiffers
 from fedfair.run.progress import FinalStage
 from fedfair.store.atomic_file import write_whole
 from fedfair.transcript.checkpoints import Checkpoints
-from fedfair.transcript.evidence import Place, RunEvidence, read_evidence, write_evidence
+from fedfair.transcript.evidence import FILE, Place, RunEvidence, read_evidence, write_evidence
 from fedfair.transcript.leaf_file import FILE as LEAVES
 from fedfair.transcript.leaf_file import LeafFile, Leaves
 from fedfair.transcript.statement import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from fedfair.run.progress import Progress
     from fedfair.run.training_run import TrainingRun
 
-FILE = "transcript.json"
 WRITTEN_AT_ONCE = 16
 """Of more statements at the end of a run than these, the file is written after every so many, and at its close."""
 

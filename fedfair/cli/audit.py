@@ -1,4 +1,4 @@
-"""`fedfair audit`: what left an institution, in words, and whether the record of it is whole and its keeper's."""
+"""`fedfair audit`: what left an institution, whether the record of it is whole, and proofs of a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fedfair.cli.run_proof import check_proof, prove
 from fedfair.errors import AuditError
 from fedfair.process.terminal import console, error_console, say, warn
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fedfair.plan.schema import Plan
 
 app = typer.Typer(no_args_is_help=True)
+app.command()(prove)
+app.command()(check_proof)
 
 RECORD = typer.Argument(
     ...,

@@ -44,7 +44,7 @@ _GROUPS = {
     "data": "Check this site's own records. Nothing leaves the site.",
     "certificate": "Sign or verify a certificate of what an evaluation proves about every sizeable group.",
     "passport": "Collect everything that is shown about a model into one signed file, or verify such a file.",
-    "audit": "Show what left a site, and verify the record of it.",
+    "audit": "Show what left a site, verify the record of it, and prove what a run came to.",
     "privacy": "Show this site's privacy releases and their total cost.",
 }
 """The app of a module."""

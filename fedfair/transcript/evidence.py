@@ -23,6 +23,7 @@ from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.transcript.statement import parse_statement
 
 FORMAT = "fedfair/transcript/1"
+FILE = "transcript.json"
 MAX_FILE_BYTES = 1 << 26
 """Of a thousand sites some ten MiB are statements and approvals."""
 

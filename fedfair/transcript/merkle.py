@@ -114,6 +114,56 @@ class LeafHashes:
         size = self.size if size is None else size
         return self._hash(0, self._checked(size)) if size else EMPTY_ROOT
 
+    def inclusion(self, leaf: int, size: int) -> list[bytes]:
+        """Return the proof that a leaf is in the tree of the first leaves: PATH of RFC 9162, section 2.1.3.1.
+
+        Args:
+            leaf: its place, from 0.
+            size: of the tree.
+
+        Raises:
+            ValueError: there is no such leaf, or it lies before those that are known.
+        """
+        if not 0 <= leaf < self._checked(size):
+            raise ValueError(f"leaf {leaf} of a tree of {size}")
+        path = list[bytes]()
+        first, end = 0, size
+        while end - first > 1:
+            middle = first + _split(end - first)
+            if leaf < middle:
+                path.append(self._hash(middle, end))
+                end = middle
+            else:
+                path.append(self._hash(first, middle))
+                first = middle
+        return path[::-1]
+
+    def consistency(self, earlier: int, size: int) -> list[bytes]:
+        """Return the proof that a tree begins with an earlier one: PROOF of RFC 9162, section 2.1.4.1.
+
+        Args:
+            earlier: leaves of the earlier tree, at least 1.
+            size: leaves of the later one.
+
+        Raises:
+            ValueError: the earlier tree has none or more, or ends before the leaves that are known.
+        """
+        if not 0 < earlier <= self._checked(size):
+            raise ValueError(f"a tree of {size} leaves after one of {earlier}")
+        path = list[bytes]()
+        first, end, whole = 0, size, True
+        while end != earlier:
+            middle = first + _split(end - first)
+            if earlier <= middle:
+                path.append(self._hash(middle, end))
+                end = middle
+            else:
+                path.append(self._hash(first, middle))
+                first, whole = middle, False
+        if not whole:
+            path.append(self._hash(first, end))
+        return path[::-1]
+
     def _checked(self, size: int) -> int:
         if not 0 <= size <= self.size:
             raise ValueError(f"a tree of {size} leaves, {self.size} are known")
@@ -135,3 +185,63 @@ class LeafHashes:
 def _split(leaves: int) -> int:
     """Return the largest power of two below a number of leaves, at least 2."""
     return 1 << ((leaves - 1).bit_length() - 1)
+
+
+def is_included(leaf: bytes, place: int, size: int, path: Sequence[bytes], root: bytes) -> bool:
+    """Return whether a proof shows that a leaf is in the tree of a root: RFC 9162, section 2.1.3.2.
+
+    Args:
+        leaf: the hash of the leaf.
+        place: where it is, from 0.
+        size: leaves of the tree.
+        path: the proof; anything that somebody has sent.
+        root: of the tree.
+    """
+    if not 0 <= place < size or any(len(node) != HASH_BYTES for node in path):
+        return False
+    at, last, found = place, size - 1, leaf
+    for node in path:
+        if not last:
+            return False
+        if at & 1 or at == last:
+            found = node_hash(node, found)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            found = node_hash(found, node)
+        at, last = at >> 1, last >> 1
+    return not last and found == root
+
+
+def is_consistent(earlier: int, size: int, path: Sequence[bytes], earlier_root: bytes, root: bytes) -> bool:
+    """Return whether a proof shows that one tree begins with another: RFC 9162, section 2.1.4.2.
+
+    Args:
+        earlier: leaves of the earlier tree, at least 1.
+        size: leaves of the later one.
+        path: the proof; anything that somebody has sent.
+        earlier_root: of the earlier tree.
+        root: of the later one.
+    """
+    if not 0 < earlier <= size or any(len(node) != HASH_BYTES for node in path):
+        return False
+    if earlier == size:
+        return not path and earlier_root == root
+    nodes = list(path) if earlier & (earlier - 1) else [earlier_root, *path]
+    if not nodes:
+        return False
+    at, last = earlier - 1, size - 1
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    older = newer = nodes[0]
+    for node in nodes[1:]:
+        if not last:
+            return False
+        if at & 1 or at == last:
+            older, newer = node_hash(node, older), node_hash(node, newer)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            newer = node_hash(newer, node)
+        at, last = at >> 1, last >> 1
+    return not last and older == earlier_root and newer == root

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fedfair.aggregation import model_file
+from fedfair.aggregation.requests import vector_sha256
 from fedfair.cli.loopback import prepare
 from fedfair.identity.roster import parse_roster
 from fedfair.plan.loading import load_plan
 from fedfair.transcript.evidence import read_evidence
 from fedfair.transcript.leaf_file import Leaves
+from fedfair.transcript.proof import leaves_of, make_proof
+from fedfair.transcript.proof_check import check_proof
 from fedfair.transcript.statement import StatementKind, approval_digest, verify_statement
 from tests.interop.federation_kit import NAMES, Federation, play
 from tests.plans import small_plan
@@ -42,3 +46,8 @@ def test_every_site_signs_the_transcript_of_the_run_and_keeps_its_own(
         assert verify_statement(first.encode(), roster[name]).kind is StatementKind.CHECKPOINT
     assert (len(leaves.raw), leaves.hashes.root()) == (found.present.leaves, found.present.root)
     assert found.differing == {}
+    # And a verifier who has plan and model finds both in the proof.
+    model = vector_sha256(model_file.load(tmp_path / "save" / "last.safetensors")[1])
+    proof = make_proof(found, leaves, leaves_of(leaves, "training", 2))
+    proven = check_proof(proof, roster, plan=load_plan(workspace.plan), model=model)
+    assert (list(proven.signed), proven.members[max(proven.sums)]) == (list(NAMES), NAMES)
