@@ -88,7 +88,7 @@ def verify_passport(
     if plan is not None:
         _check_plan(evidence, Path(plan))
     signer = None if unsigned or passport.issuer is None else passport.issuer.name
-    return VerifiedPassport(passport, signer, tuple(_checked(passport, signer, plan, model)))
+    return VerifiedPassport(passport, signer, tuple(_checked(passport, evidence, signer, plan, model)))
 
 
 def _issuer_key(passport: Passport, given: str | None, cert_folder: Path) -> Ed25519PublicKey | None:
@@ -149,7 +149,10 @@ def _check_plan(evidence: ModelEvidence, path: Path) -> None:
         )
 
 
-def _checked(passport: Passport, signer: str | None, plan: object, model: object) -> list[str]:
+def _checked(
+    passport: Passport, evidence: ModelEvidence, signer: str | None, plan: object, model: object
+) -> list[str]:
+    kept = [one.id.rpartition("/")[2] for one in evidence.kept]
     count = len(passport.statements)
     absent = [one.id[1:] for one in passport.statements if one.state == "absent"]
     declared = [one.id[1:] for one in passport.statements if one.state == "declared"]
@@ -159,7 +162,7 @@ def _checked(passport: Passport, signer: str | None, plan: object, model: object
         else f"not the words, chosen by {passport.made_with}"
     )
     found = [
-        f"{len(passport.files)} files by their digests",
+        f"{len(passport.files) - len(kept)} files by their digests",
         f"{count} statements, computed again from these files ({words})",
         f"signed by {signer}" if signer else "the signature was NOT checked",
         "the sites' keys are those of your plan"
@@ -169,6 +172,8 @@ def _checked(passport: Passport, signer: str | None, plan: object, model: object
         if model is not None
         else "the model is the one in the folder, not compared with yours (--model)",
     ]
+    if kept:
+        found.append(f"kept by the issuer, and not looked at: {', '.join(kept)}")
     if declared:
         found.append(f"declared by people, and shown by nothing: {', '.join(declared)}")
     if absent:

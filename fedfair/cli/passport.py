@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
     from fedfair.passport.document import Passport
     from fedfair.passport.evidence import EvidenceKind, EvidencePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """The participant that signs a passport, and its key; None for no signature."""
+
+    name: str
+    key: Ed25519PrivateKey | None
+
 
 app = typer.Typer(no_args_is_help=True, epilog=DEBUG_HELP)
 
@@ -63,6 +73,9 @@ def create(
     unsigned: bool = typer.Option(
         False, "--unsigned", help="Make an unsigned passport, which anybody could have made."
     ),
+    with_sums: bool = typer.Option(
+        False, "--with-sums", help="Add the confidential sums, for an auditor; a bin of them may hold one person."
+    ),
     output: Path = typer.Option(Path("passport"), "--output", "-o", help="Write the passport into this folder."),
 ) -> None:  # fmt: skip
     """Collect what is shown about a run's model into a folder: a signed file, a page, and the evidence."""
@@ -70,12 +83,17 @@ def create(
     places = _gathered(result, model, evaluation, certificate, data, words, software)
     key = None if unsigned else _key(name, cert_folder, passphrase_file)
     with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=f".{output.name}-") as folder:
-        made = _made(Path(folder), places, name, key)
+        made = _made(Path(folder), places, Signer(name, key), with_sums=with_sums)
         if output.exists():
             shutil.rmtree(output)
         Path(folder, "made").rename(output)
     _report(made)
-    say(f"written: {output}/passport.json, {output}/passport.html, {len(made.files)} files of evidence")
+    kept = [one.id.rpartition("/")[2] for one in made.files if one.confidential and not with_sums]
+    say(
+        f"written: {output}/passport.json, {output}/passport.html, {len(made.files) - len(kept)} files of evidence"
+    )
+    if kept:
+        say(f"kept here, for auditors alone, because they tell of single people: {', '.join(kept)} (--with-sums)")
 
 
 def _gathered(
@@ -110,11 +128,11 @@ def _gathered(
     return [*places, *_descriptions(data)]
 
 
-def _made(folder: Path, places: list[EvidencePlace], name: str, key: Ed25519PrivateKey | None) -> Passport:
+def _made(folder: Path, places: list[EvidencePlace], signer: Signer, *, with_sums: bool) -> Passport:
     """Return the passport after writing all of it into `made` of a folder."""
     from fedfair.passport.document import EVIDENCE_FOLDER, PAGE_FILE, PASSPORT_FILE, to_text
     from fedfair.passport.evidence import PLAN, SOFTWARE, EvidencePlace, ModelEvidence, evidence_in
-    from fedfair.passport.issue import drafted, listed_files
+    from fedfair.passport.issue import drafted
     from fedfair.passport.page import passport_page
     from fedfair.passport.seal import seal_passport
     from fedfair.passport.software_bill import software_bill
@@ -130,11 +148,13 @@ def _made(folder: Path, places: list[EvidencePlace], name: str, key: Ed25519Priv
         own.append(EvidencePlace(SOFTWARE, software))
     passport = drafted(ModelEvidence([*places, *own]), datetime.now(UTC).isoformat(timespec="seconds"))
     for place in places:
-        shutil.copyfile(place.path, target / place.file)
-    if listed_files(ModelEvidence(evidence_in(target))) != passport.files:
+        if with_sums or not place.kind.confidential:
+            shutil.copyfile(place.path, target / place.file)
+    kept = [one for one in passport.files if one.confidential]
+    if ModelEvidence(evidence_in(target), kept).listed() != passport.files:
         raise PassportError("a file of the evidence changed meanwhile", "run this again when nothing writes to it")
-    if key is not None:
-        passport = seal_passport(passport, name, key)
+    if signer.key is not None:
+        passport = seal_passport(passport, signer.name, signer.key)
     write_whole(target.parent / PASSPORT_FILE, to_text(passport))
     write_whole(target.parent / PAGE_FILE, passport_page(passport))
     return passport

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedfair.errors import PassportError
 from fedfair.passport.document import EVIDENCE_FOLDER, MadeStatement, Passport, named_information
 from fedfair.passport.evidence import ModelEvidence, evidence_in
-from fedfair.passport.issue import listed_files, made_statements, mapped
+from fedfair.passport.issue import made_statements, mapped
 from fedfair.version import __version__
 
 _REMEDY = "do not rely on it; ask its issuer for the whole folder again"
@@ -33,7 +33,8 @@ def check_passport(passport: Passport, folder: Path) -> ModelEvidence:
         PassportError: a file is missing, is another one or is not listed; or a statement does not follow.
         FedfairError: a file of evidence is no such file, or contradicts another.
     """
-    evidence = ModelEvidence(evidence_in(folder / EVIDENCE_FOLDER))
+    kept = [one for one in passport.files if one.confidential]
+    evidence = ModelEvidence(evidence_in(folder / EVIDENCE_FOLDER), kept)
     _check_files(passport, evidence)
     about = (passport.about.digest, passport.about.plan_digest, passport.about.id, passport.about.name)
     digest, plan = evidence.model_digest, evidence.agreed
@@ -52,7 +53,7 @@ def check_passport(passport: Passport, folder: Path) -> ModelEvidence:
 
 def _check_files(passport: Passport, evidence: ModelEvidence) -> None:
     stated = {one.id: one for one in passport.files}
-    found = {one.id: one for one in listed_files(evidence)}
+    found = {one.id: one for one in evidence.listed()}
     for name in sorted(stated.keys() | found.keys()):
         if name not in found:
             raise PassportError(f"{name} is missing, which the passport lists", _REMEDY)

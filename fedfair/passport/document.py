@@ -113,6 +113,7 @@ class ListedFile(_Part):
         sha256: 64 hex digits.
         bytes: its length.
         media_type: of its content.
+        confidential: whether it may stay with the issuer; an auditor who has it puts it where `id` says.
     """
 
     id: FileId
@@ -121,6 +122,7 @@ class ListedFile(_Part):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     bytes: Annotated[int, Field(ge=0)]
     media_type: Annotated[Words, Field(alias="mediaType")]
+    confidential: bool
 
 
 class MadeStatement(_Part):

@@ -3,7 +3,7 @@
     plan.zip                  the workspace's archive: plan, roster, model before round 1, own code
     model.safetensors         the model
     result.json               of the run whose output model it is
-    evaluation.json           the opened sums of its evaluation
+    evaluation.json           the opened sums of its evaluation; confidential, because a bin may hold one person
     certificate.json          what these prove about every sizeable group
     data.SITE.json            a site's signed description of its records
     words.yaml                what the provider declares
@@ -51,6 +51,8 @@ class EvidenceKind:
         media_type: of its content.
         required: whether there is no passport without it.
         remedy: how it is made.
+        confidential: whether it tells of single people, so that it stays with the issuer unless an auditor gets
+            it: the passport has its digest.
     """
 
     name: str
@@ -58,13 +60,19 @@ class EvidenceKind:
     media_type: str
     required: bool
     remedy: str
+    confidential: bool = False
 
 
 PLAN = EvidenceKind("plan", "plan.zip", "application/zip", True, "run `fedfair workspace export`")
 MODEL = EvidenceKind("model", "model.safetensors", "application/octet-stream", True, "name the model with --model")
 RESULT = EvidenceKind("result", "result.json", "application/json", True, "name the result with --result")
 EVALUATION = EvidenceKind(
-    "evaluation", "evaluation.json", "application/json", True, "name the evaluation's sums with --evaluation"
+    "evaluation",
+    "evaluation.json",
+    "application/json",
+    True,
+    "name the evaluation's sums with --evaluation",
+    confidential=True,
 )
 CERTIFICATE = EvidenceKind(
     "certificate", "certificate.json", "application/json", False, "run `fedfair certificate` first"
@@ -133,6 +141,7 @@ class EvidencePlace:
             sha256=digest.hexdigest(),
             bytes=self.path.stat().st_size,
             media_type=self.kind.media_type,
+            confidential=self.kind.confidential,
         )
 
 
@@ -157,12 +166,15 @@ class ModelEvidence:
 
     Args:
         places: of the files, no two of one name.
+        kept: confidential files that stay with the issuer, as a passport lists them.
     """
 
-    def __init__(self, places: Iterable[EvidencePlace]) -> None:
+    def __init__(self, places: Iterable[EvidencePlace], kept: Iterable[ListedFile] = ()) -> None:
         self.places = tuple(sorted(places, key=lambda place: place.file))
+        present = {place.file_id for place in self.places}
+        self.kept = tuple(one for one in kept if one.id not in present)
         for kind in KINDS:
-            if kind.required and not self.of(kind):
+            if kind.required and not self.of(kind) and kind.name not in {one.kind for one in self.kept}:
                 raise PassportError(f"there is no {kind.file} among the evidence", kind.remedy)
 
     def of(self, kind: EvidenceKind) -> tuple[EvidencePlace, ...]:
@@ -170,8 +182,16 @@ class ModelEvidence:
         return tuple(place for place in self.places if place.kind == kind)
 
     def ids(self, *kinds: EvidenceKind) -> tuple[str, ...]:
-        """Return the names in a passport of all files of some kinds."""
-        return tuple(place.file_id for kind in kinds for place in self.of(kind))
+        """Return the names in a passport of all files of some kinds, also of those that are kept elsewhere."""
+        return tuple(one.id for kind in kinds for one in self.listed() if one.kind == kind.name)
+
+    def listed(self) -> tuple[ListedFile, ...]:
+        """Return every file with its digest, by kind and name."""
+        return tuple(one for kind in KINDS for one in (*self._digests, *self.kept) if one.kind == kind.name)
+
+    @cached_property
+    def _digests(self) -> tuple[ListedFile, ...]:
+        return tuple(place.listed() for place in self.places)
 
     @cached_property
     def agreed(self) -> AgreedPlan:
@@ -209,13 +229,14 @@ class ModelEvidence:
         return found
 
     @cached_property
-    def evaluation(self) -> EvaluationRecord:
-        """The sums of the model's evaluation."""
-        place = self.of(EVALUATION)[0]
-        found = parse_evaluation(place.content(), str(place.path))
-        self._same("plan", found.plan_digest, self.agreed.digest, EVALUATION)
-        self._same("model", found.model_digest, self.model_digest, EVALUATION)
-        return found
+    def evaluation(self) -> EvaluationRecord | None:
+        """The sums of the model's evaluation; None where they are kept elsewhere."""
+        for place in self.of(EVALUATION):
+            found = parse_evaluation(place.content(), str(place.path))
+            self._same("plan", found.plan_digest, self.agreed.digest, EVALUATION)
+            self._same("model", found.model_digest, self.model_digest, EVALUATION)
+            return found
+        return None
 
     @cached_property
     def certificate(self) -> Certificate | None:

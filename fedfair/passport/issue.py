@@ -11,14 +11,13 @@ from fedfair.passport.document import (
     CONTEXT,
     FORMAT,
     AboutModel,
-    ListedFile,
     MadeStatement,
     MappedRequirement,
     Passport,
     State,
     named_information,
 )
-from fedfair.passport.evidence import KINDS, ModelEvidence
+from fedfair.passport.evidence import ModelEvidence
 from fedfair.passport.requirements import REQUIREMENTS
 from fedfair.passport.statement import Said, StatementRoom
 from fedfair.passport.table import STATEMENTS
@@ -52,14 +51,9 @@ def drafted(evidence: ModelEvidence, issued_at: str) -> Passport:
         ),
         statements=said,
         requirements=mapped(said),
-        files=listed_files(evidence),
+        files=evidence.listed(),
         signature=None,
     )
-
-
-def listed_files(evidence: ModelEvidence) -> tuple[ListedFile, ...]:
-    """Return every file of the evidence with its digest, by kind and name."""
-    return tuple(place.listed() for kind in KINDS for place in evidence.of(kind))
 
 
 def made_statements(evidence: ModelEvidence) -> tuple[MadeStatement, ...]:

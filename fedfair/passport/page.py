@@ -24,6 +24,7 @@ def passport_page(passport: Passport) -> str:
             states=_STATES,
             titles=titles,
             most=_LONG,
+            kept={one.id for one in passport.files if one.confidential},
         )
         if statement is not None:
             return PageSection(statement.id[1:], statement.title, body)

@@ -52,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command("plan", "freeze")
         command("certificate", "--quiet")
         command("data", "describe")
-        command("passport", "create")
+        command("passport", "create", "--with-sums")
     finally:
         os.chdir(before)
     return folder

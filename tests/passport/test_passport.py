@@ -76,6 +76,36 @@ def test_a_passport_is_made_and_verified_with_every_statement(study: Path) -> No
     assert "clinic-b has not described its records." in data.sentences
 
 
+def test_sums_that_may_tell_of_single_people_stay_with_the_issuer_and_an_auditor_can_check_them(
+    study: Path,
+) -> None:
+    said = command("passport", "create", "--output", "public")
+    assert "kept here, for auditors alone, because they tell of single people: evaluation.json" in said
+    sums = study / "public" / "evidence" / "evaluation.json"
+    assert not sums.exists()
+    found = fedfair.verify_passport("public")
+    assert "kept by the issuer, and not looked at: evaluation.json" in found.checked
+    sums.write_bytes((study / "save" / "evaluation.json").read_bytes())
+    assert not any("kept by the issuer" in line for line in fedfair.verify_passport("public").checked)
+    sums.write_bytes(sums.read_bytes() + b" ")
+    with pytest.raises(PassportError, match=r"evaluation\.json has SHA-256"):
+        fedfair.verify_passport("public")
+    sums.unlink()
+    (study / "public" / "evidence" / "result.json").unlink()
+    with pytest.raises(PassportError, match=r"no result\.json"):
+        fedfair.verify_passport("public")
+
+
+def test_a_certificate_of_other_losses_than_the_sums_makes_no_passport(study: Path) -> None:
+    command("certificate", "--split", "train", "--output", "train.json", "--page", "train.html", "--quiet")
+    own = parse_certificate((study / "train.json").read_bytes(), "train.json")
+    told = own.model_copy(update={"split": "test"})
+    forged = seal(told, "aggregator", load_signing_key(study / "cert", "aggregator"))
+    (study / "passport" / "evidence" / "certificate.json").write_text(certificate_text(forged))
+    with pytest.raises(FedfairError):
+        again(study)
+
+
 def test_its_figures_are_those_of_the_result(study: Path) -> None:
     result = json.loads((study / "result.json").read_text())
     by_name = {one.id: one for one in read(study).statements}
@@ -120,9 +150,10 @@ def test_every_file_of_the_evidence_is_bound_by_its_digest(study: Path) -> None:
         place.path.write_bytes(before + b" ")
         with pytest.raises(PassportError, match=f"{place.file} has SHA-256"):
             fedfair.verify_passport(study / "passport")
-        place.path.unlink()
-        with pytest.raises(PassportError, match=place.file):
-            fedfair.verify_passport(study / "passport")
+        if not place.kind.confidential:
+            place.path.unlink()
+            with pytest.raises(PassportError, match=place.file):
+                fedfair.verify_passport(study / "passport")
         place.path.write_bytes(before)
     fedfair.verify_passport(study / "passport" / PASSPORT_FILE)
     (study / "passport" / "evidence" / "data.clinic-c.json").mkdir()
