@@ -290,6 +290,21 @@ def beginning_words(runs: Path, state_folder: Path, participant: ParticipantId, 
     )
 
 
+def model_begun_with(runs: Path, participant: ParticipantId, plan: Plan) -> Path | None:
+    """Return the model of this site's own runs that a plan begins with; None where it begins with none of them.
+
+    Args:
+        runs: the folder of this site's own copies of runs.
+        participant: the site.
+        plan: the plan.
+
+    Raises:
+        ApprovalError: as of `begins_with_own_run`.
+    """
+    stated = plan.training.initial
+    return None if stated is None or stated.continues is not None else _own_model(runs, participant, plan, stated)
+
+
 def _own_model(runs: Path, participant: ParticipantId, plan: Plan, stated: InitialSection) -> Path | None:
     """Return the model of this site's own runs that a plan begins with; None where none is that model.
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from collaborator.calls import Backoff, LineWatch, Patience
-from collaborator.continued_run import VariateStore, earlier_variate
+from collaborator.continued_run import VariateStore, earlier_variate, model_begun_with
 from collaborator.driver import SiteDriver
 from collaborator.egress import EgressRecord
 from collaborator.known_models import ModelPlaces, find_model
@@ -28,6 +28,7 @@ from collaborator.run_recording import RunRecording, SiteFiguresLog, SurveyCheck
 from collaborator.run_store import RunStore
 from collaborator.site_certificates import SiteCertificates
 from collaborator.site_history import RequestRecord
+from collaborator.withdrawn.run_lineage import CountedStart, RunLineage
 from collaborator.witnessing import Signatory, SiteWitness
 from collaborator.worker import Rule, Worker
 from collaborator.write_ahead import WriteAheadLog
@@ -161,9 +162,16 @@ def worker_of(ready: Readiness, logs: Path, publish: Callable[[News], None] = ig
         files.callback(record.close)
 
         history = history_of(site, ready.binding.digest, ready.binding.schema)
+        begun = model_begun_with(site.runs, site.participant, site.plan)
+        lineage = RunLineage(site.config)
+        counted = CountedStart(
+            lineage, site.plan, ready.binding.digest, begun, ready.owners, lambda: datetime.now(UTC)
+        )
 
         def rule(request: AggregationRequest) -> Refusal | int:
             said = history.admit(request) or record.admit(request)
+            if isinstance(said, int):
+                counted.answering(request)
             releases = isinstance(said, int) and any(ready.profile.splits.values())
             if releases and ready.account is not None and not is_noised(site.plan):
                 ready.account.record_unprotected(request.purpose)

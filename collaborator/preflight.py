@@ -29,6 +29,7 @@ from collaborator.link import ask
 from collaborator.participation import worker_of
 from collaborator.plan_change import state_stem
 from collaborator.records import SiteLogs
+from collaborator.withdrawn.run_lineage import RunLineage
 from fedfair.aggregation.masking_terms import guarantee
 from fedfair.errors import DataError, FedfairError
 from fedfair.identity.expiry import days_until
@@ -192,6 +193,7 @@ def _look_at_computation(
             partial(preparation.keep_policy, site, read.held),
             lambda _: "allows them",
         )
+    look("withdrawals", partial(RunLineage(site.config).check, site.plan), _withdrawal_words)
     binding = look("plan digest", computation.binding, lambda b: format_digest(b.digest))
     look("worker", lambda: computation.words, "; ".join)
     if binding is None:
@@ -232,6 +234,10 @@ def _look_at_state(
                 lambda _: "; ".join(filter(None, (_state_words(site, told), forgotten))),
             )
     return replace(local, approval=approval)
+
+
+def _withdrawal_words(withdrawn: int) -> str:
+    return f"{withdrawn} persons have withdrawn" if withdrawn else "nobody has withdrawn"
 
 
 def _data_words(site: preparation.PreparedSite, found: KnownRecords) -> str:

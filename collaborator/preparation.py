@@ -7,7 +7,7 @@ Each step is a function of its own, so that the preflight can take them one by o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,9 +19,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from collaborator.computing.computation import Computation, KnownRecords
 from collaborator.continued_run import begins_with_own_run
 from collaborator.ledger import Ledger, RollbackGuard, total_of, witness_of
+from collaborator.masking_policy import masking_policy
 from collaborator.plan_code import PlanCode, plan_code, site_name
 from collaborator.privacy_budget import Holder, PrivacyBudget, forecast
 from collaborator.site_history import SiteHistory, history_file
+from collaborator.withdrawn.run_lineage import RunLineage
 from fedfair.aggregation.masked_encoding import opened_lengths, sum_shapes
 from fedfair.aggregation.masking_terms import check_protection, roster_of, session_plan, suite_of
 from fedfair.aggregation.spec import SumSpec
@@ -41,8 +43,8 @@ from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan, workspace_of
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import DEPRECATED_CODE, PolicyError, check_policy
-from fedfair.policy.site_config import SiteConfig, SitePolicy, load_site_config
-from fedfair.policy.terms import AskedTerms, least_collaborators
+from fedfair.policy.site_config import SiteConfig, load_site_config
+from fedfair.policy.terms import AskedTerms
 from fedfair.privacy.batch_parts import ALONE
 from fedfair.privacy.entries import Origin
 from fedfair.process.kept_memory import keep_freed_memory
@@ -52,7 +54,6 @@ from fedfair.run.packed_state import greatest_state_bytes
 from fedfair.run.reference_file import own_references
 from fedfair.secagg import session as secagg
 from fedfair.secagg.keys import check_suite
-from fedfair.secagg.params import SecaggPolicy
 from fedfair.statistics.table import Purpose
 from fedfair.tables.feature_storage import FeatureStorage
 from fedfair.tables.profile import DataProfile
@@ -70,6 +71,8 @@ from fedfair.version import __version__
 from fedfair.wire.frames import Hello, Welcome
 from fedfair.wire.limits import PROTOCOL_VERSION
 from fedfair.wire.receiving import Shapes
+from fedfair.withdrawal.owners import Names
+from fedfair.withdrawal.tombstone_file import owner_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +183,9 @@ class Readiness:
 
     `task` belongs to `computation`, which whoever ends this site closes. There is no privacy budget where it keeps
     no ledger, no group where it has one process, and no survey where the plan has none. `withheld` says which
-    records do not take part (`fedfair.tables.source.with_enough`). `own_run` says whether the plan begins with
-    what this site's own copy of a run ended with. It is found once, at the start: later its files may be those of
-    another plan.
+    records do not take part (`fedfair.tables.source.with_enough`), `owners` whose each record is. `own_run` says
+    whether the plan begins with what this site's own copy of a run ended with. It is found once, at the start:
+    later its files may be those of another plan.
     """
 
     site: PreparedSite
@@ -197,6 +200,7 @@ class Readiness:
     group: DeviceGroup | None = None
     survey: SiteSurvey | None = None
     withheld: tuple[str, ...] = ()
+    owners: Mapping[str, Names] = field(default_factory=dict, repr=False)
     own_run: bool = False
 
 
@@ -388,6 +392,8 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
         FedfairError: something is missing or wrong.
     """
     with ExitStack() as opened:
+        if owner_column(site.plan, site.config) is not None:
+            RunLineage(site.config).make_key()
         computation = computation_of(site, processes)
         opened.callback(computation.close)
         binding = computation.binding()
@@ -398,6 +404,7 @@ def make_ready(site: PreparedSite, processes: SiteProcesses | None = None) -> Re
         approval = read_approval(site, site.identity().signing_key.public_key(), binding.digest)
         records = computation.records()
         keep_policy(site, records.held)
+        RunLineage(site.config).check(site.plan)
         account = open_account(site, binding.digest, records.training)
         ready = assemble(site, binding, approval, records, account, computation)
         opened.pop_all()
@@ -424,7 +431,7 @@ def assemble(
     totals = 0 if masked else max(spec.upload_bytes for spec in specs.values()) + 2 * MAX_WORDS_BYTES
     opened = opened_lengths(site.plan, layout, binding.schema)
     shapes = Shapes(greatest_state_bytes(layout.dimension), totals, site.plan.training.rounds, opened)
-    loaded = (account, records.profile, group, records.survey, records.withheld)
+    loaded = (account, records.profile, group, records.survey, records.withheld, records.owners)
     return Readiness(site, binding, approval, shapes, specs, task, computation, *loaded)
 
 
@@ -557,25 +564,6 @@ def masking_site(ready: Readiness) -> secagg.SessionSite:
     key = site.identity().signing_key
     threads, width = site.config.threads or 1, ready.task.layout.dtype
     return secagg.SessionSite(member, roster_of(site.plan), key, plan, policy, shapes, threads, width)
-
-
-def masking_policy(plan: Plan, policy: SitePolicy) -> SecaggPolicy:
-    """Return what a site insists on in every session beyond the terms of the plan, which it takes as they are.
-
-    `check_policy` has made sure that the plan is no weaker than the policy.
-    """
-    fewest = derived.quorum(plan)
-    rounds = frozenset(purpose.value for purpose in Purpose if purpose.statistic.draws_anew)
-    return SecaggPolicy(
-        least_members=max(least_collaborators(plan, policy), fewest, 2),
-        greatest_clip=derived.clip_ceiling(plan)[1],
-        fixed_clip=derived.has_fixed_clip(plan),
-        greatest_attempts=policy.max_attempts,
-        repeatable=frozenset(policy.repeatable),
-        any_cohort=rounds if policy.training_cohort == "any" else frozenset(),
-        least_survivors=fewest,
-        max_reopened_sums=policy.max_reopened_sums,
-    )
 
 
 def introduction(site: PreparedSite, identity: SiteIdentity, plan_digest: bytes, approval: bytes) -> Hello:

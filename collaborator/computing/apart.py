@@ -190,7 +190,11 @@ class SeparateComputation(Computation):
     def _own(self, loaded: messages.Loaded) -> KnownRecords:
         survey = None if loaded.survey is None else forms.survey_of(loaded.survey)
         held = sum(loaded.splits.values())
-        return KnownRecords(loaded.splits["train"], held, loaded.profile, loaded.withheld, survey)
+        for name, owners in loaded.owners.items():
+            if owners.dtype != np.int64 or owners.shape != (loaded.splits.get(name),):
+                raise RemoteProtocolError("whose the records are is said of others than there are")
+        told = (loaded.profile, loaded.withheld, survey, loaded.owners)
+        return KnownRecords(loaded.splits["train"], held, *told)
 
 
 def planned_release(plan: Plan, layout: Layout, splits: Mapping[str, int], purpose: Purpose) -> Release | None:

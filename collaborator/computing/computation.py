@@ -5,8 +5,12 @@ Nothing on this side of it holds a record; the service knows how many there are,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from collaborator.privacy_budget import PrivacyBudget
 from fedfair.news.event import News
@@ -28,6 +32,7 @@ class KnownRecords:
         profile: what they look like.
         withheld: in words for the operator, which do not take part, and why.
         survey: this site's part of the plan's survey; None where it has none.
+        owners: by split, keyed hash of whose each record is, int64 (n,); empty where nothing says so.
     """
 
     training: int
@@ -35,12 +40,14 @@ class KnownRecords:
     profile: DataProfile
     withheld: tuple[str, ...] = ()
     survey: SiteSurvey | None = None
+    owners: Mapping[str, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, found: SiteRecords) -> KnownRecords:
         """Return it of records that are in this process."""
         splits = found.splits
-        return cls(len(splits.train), splits.records, found.profile, found.withheld, splits.survey)
+        held = len(splits.train), splits.records
+        return cls(*held, found.profile, found.withheld, splits.survey, splits.owners)
 
 
 class Computation(Protocol):

@@ -206,6 +206,7 @@ class Loaded:
         profile: of all, which stays at the site.
         withheld: in words, which records do not take part.
         survey: this site's part; None where the plan has none.
+        owners: by split, keyed hash of whose each record is; none where nothing says so.
     """
 
     splits: dict[str, Count]
@@ -213,6 +214,7 @@ class Loaded:
     profile: DataProfile
     withheld: tuple[Words, ...]
     survey: Survey | None
+    owners: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,9 @@ class Answerer:
         held = {name: len(part) for name, part in found.splits.parts.items()}
         survey = None if found.splits.survey is None else forms.of_survey(found.splits.survey)
         withheld = tuple(map(_short, found.withheld))
-        return messages.Loaded(held, records_digest(found.splits), found.profile, withheld, survey)
+        return messages.Loaded(
+            held, records_digest(found.splits), found.profile, withheld, survey, found.splits.owners
+        )
 
     def _assemble(self, _: messages.Assemble) -> messages.Assembled:
         plan, records = self._plan, self._records

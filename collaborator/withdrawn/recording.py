@@ -17,10 +17,9 @@ import numpy as np
 
 from collaborator.site_data import OwnSite, own_site
 from fedfair.errors import DataError, PlanError
-from fedfair.plan.sources import section_of
 from fedfair.tables.source import read_unfinished
 from fedfair.withdrawal.owners import COLUMN_REMEDY, name_of
-from fedfair.withdrawal.tombstone_file import TombstoneFile, tombstone_file
+from fedfair.withdrawal.tombstone_file import TombstoneFile, owner_column, tombstone_file
 from fedfair.withdrawal.tombstones import Tombstone
 
 SHOWN = 20
@@ -95,9 +94,8 @@ def withdrawal_file(site: OwnSite) -> TombstoneFile:
     Raises:
         PlanError: nothing says whose a record is.
     """
-    file, section = tombstone_file(site.config), section_of(site.plan.task.data)
-    named = site.config.data.record_id or (None if section is None else section.person_column)
-    if file is None or named is None:
+    file = tombstone_file(site.config)
+    if file is None or owner_column(site.plan, site.config) is None:
         raise PlanError("data.record_id: is missing, so nothing here says whose a record is", COLUMN_REMEDY)
     return file
 
@@ -135,6 +133,6 @@ def _unknown(site: OwnSite, persons: dict[bytes, str]) -> list[str]:
     if not persons:
         return []
     read = read_unfinished(site.plan, site.config, site.participant, site.workspace, code=site.code)
-    held = [part.owners for part in read.splits.parts.values() if part.owners is not None]
+    held = [*read.splits.owners.values()]
     names = frozenset(np.concatenate(held).tolist()) if held else frozenset()
     return [text for person, text in persons.items() if name_of(person) not in names]

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.data_withdrawal import withdraw
+from fedfair.cli.data_withdrawal import lineage, withdraw
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import DEBUG_HELP, console, say
 
@@ -26,6 +26,7 @@ PlanFile = Annotated[Path, typer.Option("--plan", "-p", help="The plan.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 app.command()(withdraw)
+app.command()(lineage)
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")

@@ -49,3 +49,27 @@ def withdraw(
     for identifier in done.unknown:
         say(f"no record here has the identifier {identifier!r}; it is recorded", "yellow")
     say("From its next start on this site counts none of their records. Nothing was sent.")
+
+
+def lineage(
+    one: Annotated[str, typer.Option("--id", help="One identifier.")],
+    config: Config = DEFAULT_CONFIG,
+    as_json: AsJson = False,
+) -> None:
+    """Show in which runs a person's records counted at this site, and which models follow from these."""
+    from collaborator.withdrawn.tracing import trace_person
+
+    found = trace_person(config, one)
+    if as_json:
+        console.print_json(json.dumps({"format": "fedfair/data-lineage/1", **asdict(found)}))
+        return
+    say(f"withdrawn on {found.withdrawn[:10]}" if found.withdrawn else "not withdrawn")
+    if not found.runs:
+        say("in no run that this site has noted")
+    for run in found.runs:
+        until = "" if run.until_round is None else f" until round {run.until_round}"
+        counted = f"counted after round {run.after_round}{until} ({', '.join(run.splits)})"
+        begun = f"begins with {', '.join(run.through)}"
+        say(f"run {run.run} of plan {run.plan}: {counted if run.splits else begun}")
+        for model in run.models:
+            say(f"  {model.file}: {model.weights}, round {model.round}")

@@ -103,6 +103,14 @@ class AllPlansSection(fields.Section):
     """most evaluations of models; null for any number"""
 
 
+class WithdrawalsSection(fields.Section):
+    """The terms about persons who have withdrawn (docs/how-to/withdrawal-by-a-person.md)."""
+
+    together: fields.PositiveInt = 20
+    """fewest persons by whom exact sums may differ from those of an earlier run of this site, since they have
+    withdrawn: with fewer this site waits; 1 never waits, and shows what a single person has added"""
+
+
 class SitePolicy(fields.Section):
     """The terms that hold for every request of a plan to this site."""
 
@@ -188,6 +196,8 @@ class SitePolicy(fields.Section):
     )
     """sums that this site takes part in: training, evaluation, standardisation (any sum over its columns before
     round 1)"""
+    withdrawals: WithdrawalsSection = WithdrawalsSection()
+    """what holds after persons have withdrawn"""
     survey: Literal["warn", "stop"] = "warn"
     """what this site does where a survey before round 1 shows a wrong unit or coding of its own: warn (name it and
     continue), or stop (name it and leave before anything is trained)"""

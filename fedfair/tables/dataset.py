@@ -97,6 +97,11 @@ class Splits:
         named = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
 
+    @property
+    def owners(self) -> dict[str, NDArray[np.int64]]:
+        """Whose each record is, by split, where that is kept."""
+        return {name: part.owners for name, part in self.parts.items() if part.owners is not None}
+
     def changed(self, change: Callable[[Dataset], Dataset]) -> Splits:
         """Return the same parts, each as `change` makes it."""
         made = {name: change(part) for name, part in self.parts.items()}

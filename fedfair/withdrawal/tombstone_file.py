@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedfair.errors import FedfairError, StateError
+from fedfair.plan.schema import Plan
+from fedfair.plan.sources import section_of
 from fedfair.policy.site_config import SiteConfig
 from fedfair.store.atomic_file import OWNER_ONLY, replace_file
 from fedfair.store.disk import writing
@@ -116,6 +118,12 @@ class TombstoneFile:
 def tombstone_file(site: SiteConfig) -> TombstoneFile | None:
     """Return the record of a site's withdrawals; None of a configuration that was read from no file."""
     return None if site.withdrawals is None else TombstoneFile(Path(site.withdrawals))
+
+
+def owner_column(plan: Plan, site: SiteConfig) -> str | None:
+    """Return the column that says whose a record is: the site's, or that of the data; None where nothing does."""
+    section = section_of(plan.task.data)
+    return site.data.record_id or (None if section is None else section.person_column)
 
 
 def owners_of(site: SiteConfig) -> RecordOwners | None:

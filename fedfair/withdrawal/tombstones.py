@@ -74,6 +74,15 @@ class Tombstones:
         """Return the keyed hash of everybody who has withdrawn."""
         return frozenset(entry.person for entry in self.entries)
 
+    def is_after(self, count: int, head: bytes) -> bool:
+        """Return whether this record continues the one that had so many entries and this chain value."""
+        if len(self.entries) < count:
+            return False
+        chain = START
+        for entry in self.entries[:count]:
+            chain = entry.chained(chain)
+        return chain == head
+
     def with_more(self, found: Iterable[Tombstone]) -> tuple[Tombstones, tuple[bytes, ...]]:
         """Return the record with further entries, and their lines; a person who is in it is not added again."""
         entries, chain, known, lines = list(self.entries), self.head, set(self.persons), []

@@ -195,6 +195,7 @@ ONLY_AT_A_START = {
     "_end_processes": "the end of a run",
     "participate": "its parts before the connection are looked at one by one",
     "make_ready": "its parts are looked at one by one",
+    "owner_column": "whether a start makes the key of withdrawals, without which a check reads as well",
     "set_threads": "says in how many threads torch computes, and refuses none",
     "keep_freed_memory": "a wish to the C library, which never stops a start",
     "open_account": "forecast_of looks at the ledger without writing to it",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from collaborator.preparation import masking_policy
+from collaborator.masking_policy import masking_policy
 from fedfair.aggregation.masked_encoding import MaskedTotals, sum_shapes
 from fedfair.aggregation.masking_terms import roster_of, session_plan
 from fedfair.aggregation.model_layout import Layout, LayoutEntry

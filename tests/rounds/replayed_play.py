@@ -29,8 +29,8 @@ from aggregator.journal import Journal, JournalEntry
 from aggregator.preparation import _resume
 from collaborator.mailbox import MAX_SUMS, MAX_WAITING, Mailbox
 from collaborator.masked_worker import MaskedWorker
+from collaborator.masking_policy import masking_policy
 from collaborator.plain_worker import PlainWorker
-from collaborator.preparation import masking_policy
 from collaborator.run_follower import RunFollower
 from collaborator.run_recording import RunRecording, SiteFiguresLog
 from collaborator.run_store import RunStore

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
-from collaborator.preparation import masking_policy
+from collaborator.masking_policy import masking_policy
 from fedfair.aggregation.distributed_dp import DistributedDp, distributed_dp
 from fedfair.aggregation.masked_encoding import sum_shapes
 from fedfair.aggregation.masking_terms import session_terms

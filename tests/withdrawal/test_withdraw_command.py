@@ -139,3 +139,16 @@ def test_two_processes_that_record_at_once_lose_nobody(tmp_path: Path) -> None:
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     assert len(TombstoneFile(path).load().persons) == 50
+
+
+def test_a_record_that_is_an_earlier_one_is_not_its_continuation() -> None:
+    entries = [Tombstone(bytes([number]) * 32, "2030-01-01T00:00:00+00:00") for number in range(5)]
+    whole, lines = Tombstones().with_more(entries)
+    assert parse_tombstones(lines) == whole
+    for count in range(6):
+        part = parse_tombstones(lines[:count])
+        assert whole.is_after(count, part.head)
+        assert part.is_after(count, part.head)
+        assert part.is_after(5, whole.head) == (count == 5)
+    other, _ = Tombstones().with_more(reversed(entries))
+    assert not other.is_after(3, parse_tombstones(lines[:3]).head)
