@@ -22,6 +22,7 @@ from fedfair.report.baseline_lines import baseline_lines
 from fedfair.report.calibration_lines import calibration_lines
 from fedfair.report.figure_names import OVERALL, TOO_FEW, UNIFORM_GUESS, interval
 from fedfair.report.model_facts import column_facts, model_facts
+from fedfair.report.set_section import set_lines
 from fedfair.report.tables import SPLIT_WORDS, metric_rows
 from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
@@ -64,7 +65,12 @@ def model_card(
         told=(*which_model(result), *(() if result.verdict is None else result.verdict.sentences)),
         rows=_rows(result),
         metrics=[(name, ", ".join(values)) for name, *values in metric_rows(risk.metrics or {})],
-        returned=[*baseline_lines(result), *calibration_lines(result), *sentences.about_references(result)],
+        returned=[
+            *baseline_lines(result),
+            *calibration_lines(result),
+            *set_lines(result),
+            *sentences.about_references(result),
+        ],
         about_the_loss=sentences.about_the_loss(result),
         whose=_whose(result),
         facts=model_facts(model),

@@ -29,6 +29,8 @@ from fedfair.report.figure_names import (
 from fedfair.report.html import PageSection, page, render
 from fedfair.report.score_section import score_parts
 from fedfair.report.sentences import Reported
+from fedfair.report.set_section import TITLE as SETS_TITLE
+from fedfair.report.set_section import set_parts
 from fedfair.report.slice_section import TITLE, slice_parts
 from fedfair.report.survey_section import survey_parts
 from fedfair.report.tables import above_range_lines, metric_rows, share
@@ -96,6 +98,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
         yield PageSection("trade-off", _TRADE_OFF, on_the_way + paragraph(_OTHER_TRADEOFFS))
     if any(each.document.shown[1].scores for each in results):
         yield PageSection("scores", "Who comes first, and how far scores can be believed", score_parts(results))
+    if document.sets is not None:
+        yield PageSection("sets", SETS_TITLE, set_parts(document, document.sets))
     # FedAvg has no threshold that moves.
     moving = [each for each in results if each.document.algorithm == _PREFERRED]
     yield PageSection("training", "How training went", part("training", moving=moving))

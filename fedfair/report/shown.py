@@ -48,6 +48,8 @@ def shown(document: ResultDocument) -> JsonObject:
         told["baselines"] = document.baselines.model_dump(mode="json", exclude_unset=True)
     if document.calibration is not None:
         told["calibration"] = document.calibration.model_dump(mode="json", exclude_unset=True)
+    if document.sets is not None:
+        told["sets"] = document.sets.model_dump(mode="json", exclude_unset=True)
     # An older result has no verdict, and nothing is said in its place.
     verdict = document.verdict
     return told if verdict is None else told | {"verdict": verdict.model_dump(mode="json", exclude_unset=True)}

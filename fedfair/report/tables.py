@@ -25,6 +25,7 @@ from fedfair.report.figure_names import (
     UNIFORM_GUESS,
     interval,
 )
+from fedfair.report.set_section import set_lines
 from fedfair.results.document import ResultDocument
 from fedfair.results.loss_text import loss_text
 from fedfair.results.risks import SplitRisk
@@ -119,6 +120,7 @@ def by_group_size(result: ResultDocument, label: str = "") -> Table:
             *baseline_lines(result),
             *score_lines(risk.scores),
             *calibration_lines(result),
+            *set_lines(result),
             *(f"{name} {', '.join(values)}" for name, *values in metric_rows(risk.metrics or {})),
             *above_range_lines(risk),
         )

@@ -31,6 +31,7 @@ from fedfair.results.parts import (
     Timing,
     Traffic,
 )
+from fedfair.results.prediction_sets import SetFigures
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
 from fedfair.results.slices import SliceFigures
 from fedfair.results.statistics_fields import StatisticsFields
@@ -141,6 +142,9 @@ class ResultDocument(FrozenPart):
 
     calibration: CalibrationFigures | None = None
     """what makes probabilities of the model's scores; omitted without classes"""
+
+    sets: SetFigures | None = None
+    """sets of the model's answers, and what they promise; omitted where the plan's models get none"""
 
     baselines: BaselineFigures | None = None
     """what was trained beside the model, to compare with; omitted where nothing was"""

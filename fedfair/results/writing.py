@@ -64,6 +64,7 @@ from fedfair.results.parts import (
     ReturnedModel,
     Timing,
 )
+from fedfair.results.prediction_sets import planned_sets
 from fedfair.results.privacy import NO_PRIVACY, deployed_privacy
 from fedfair.results.risks import (
     Moment,
@@ -346,6 +347,7 @@ def _result(
             uniform_floor=guess_loss(plan, frame.classes),
             model=None if run.which is None else _returned_model(run.which, run.vector_sha256),
             calibration=calibration,
+            sets=planned_sets(plan, frame.classes, run),
             slices=slice_figures(run.slices, run.slices_fault, measure_of(plan)),
             references=_reference_figures(run),
             survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
