@@ -93,6 +93,8 @@ class AddedLeaves:
 _NOTHING = TranscriptLeaf("", 0, 0, *[bytes(_DIGEST_BYTES)] * 4)
 LEAF_BYTES = len(_NOTHING.encode())
 _LENGTH = struct.calcsize(">I")
+_KIND_AT = len(LABEL) + 1 + 2 * _LENGTH
+_ROUND_AT = struct.Struct(">Q")
 
 
 def decode_leaf(raw: bytes) -> TranscriptLeaf:
@@ -113,6 +115,17 @@ def decode_leaf(raw: bytes) -> TranscriptLeaf:
     if leaf.encode() != raw:
         raise ValueError("not the bytes of a leaf")
     return leaf
+
+
+def summed_in(raw: bytes) -> tuple[str, int]:
+    """Return kind and round of a leaf, of whose bytes nothing else is read.
+
+    Args:
+        raw: the bytes of a leaf.
+    """
+    kind = raw[_KIND_AT : _KIND_AT + _KIND_BYTES].rstrip(b"\0").decode("ascii", "replace")
+    (number,) = _ROUND_AT.unpack_from(raw, _KIND_AT + _KIND_BYTES + _LENGTH)
+    return kind, number
 
 
 def leaf_of_sum(request: SumRequest, totals: Totals, members: Collection[str], state: bytes) -> TranscriptLeaf:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedfair.errors import AuditError
 from fedfair.store.fixed_records import FixedRecords, read_records
-from fedfair.transcript.leaf import LEAF_BYTES, AddedLeaves, TranscriptLeaf, decode_leaf
+from fedfair.transcript.leaf import LEAF_BYTES, AddedLeaves, TranscriptLeaf, decode_leaf, summed_in
 from fedfair.transcript.merkle import HASH_BYTES, LeafHashes, MerkleFrontier, leaf_hash
 
 MAGIC = b"fedfair/leaves/1"
@@ -44,6 +44,16 @@ class Leaves:
     def hashes(self) -> LeafHashes:
         """Return what proofs are made of."""
         return LeafHashes(self.begun, [leaf_hash(raw) for raw in self.raw])
+
+    def places(self, kind: str, number: int | None = None) -> list[int]:
+        """Return the places of the leaves of a kind, in order.
+
+        Args:
+            kind: of `TranscriptLeaf`.
+            number: their round; None for any.
+        """
+        found = enumerate(map(summed_in, self.raw), start=self.begun.size)
+        return [place for place, (word, done) in found if word == kind and number in (None, done)]
 
     def leaf(self, place: int) -> TranscriptLeaf:
         """Return a leaf by its place in the whole tree, from 0.

@@ -176,7 +176,9 @@ class LeafHashes:
             return known
         if end - first > 1:
             middle = first + _split(end - first)
-            return node_hash(self._hash(first, middle), self._hash(middle, end))
+            # Kept, because several proofs of one tree go over the same nodes.
+            root = self._known[first, end] = node_hash(self._hash(first, middle), self._hash(middle, end))
+            return root
         if first < self._begun.size:
             raise ValueError(f"leaf {first} lies before those that are known")
         return self._hashes[first - self._begun.size]

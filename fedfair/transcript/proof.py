@@ -117,7 +117,7 @@ def make_proof(
         )
     stated = {who: parse_statement(raw.encode()) for who, raw in evidence.statements.items()}
     gone = {said.leaves for said in stated.values() if said.leaves < present.leaves}
-    begun = [place for place in range(leaves.begun.size, present.leaves) if leaves.leaf(place).kind == BEGIN]
+    begun = [place for place in leaves.places(BEGIN) if place < present.leaves]
     names = sorted(evidence.approvals)
     try:
         sums = [_proven(leaves, tree, place, present.leaves, names) for place in sorted({*begun, *places})]
@@ -164,9 +164,7 @@ def leaves_of(leaves: Leaves, kind: str, number: int) -> list[int]:
     Raises:
         AuditError: there is none.
     """
-    first = leaves.begun.size
-    decoded = ((place, leaves.leaf(place)) for place in range(first, first + len(leaves.raw)))
-    found = [place for place, leaf in decoded if (leaf.kind, leaf.round) == (kind, number)]
+    found = leaves.places(kind, number)
     if not found:
         raise AuditError(
             f"the transcript has no {kind} sum of round {number}",

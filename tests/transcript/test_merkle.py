@@ -124,6 +124,16 @@ def test_no_changed_proof_is_believed(leaves: list[bytes], data: st.DataObject) 
     assert not is_consistent(size + 1, size, [], root, root)
 
 
+def test_a_proof_for_a_smaller_tree_is_none_for_a_larger_one() -> None:
+    tree, leaf = known(INPUTS), leaf_hash(INPUTS[0])
+    path, proof = tree.inclusion(0, 4), tree.consistency(2, 4)
+    assert is_included(leaf, 0, 4, path, ROOTS[3])
+    assert not is_included(leaf, 0, 8, path, ROOTS[3])
+    assert not is_included(leaf, 0, 2, path, ROOTS[3])
+    assert is_consistent(2, 4, proof, ROOTS[1], ROOTS[3])
+    assert not is_consistent(2, 8, proof, ROOTS[1], ROOTS[3])
+
+
 def test_what_is_not_known_is_not_proven() -> None:
     tree = known(INPUTS, before=5)
     for leaf in range(5):

@@ -87,6 +87,11 @@ def test_a_site_that_was_gone_at_the_end_is_said_to_have_signed_up_to_a_leaf(run
     for earlier in ((), (replace(proof.earlier[0], path=()),), (replace(proof.earlier[0], leaves=size + 1),)):
         with pytest.raises(AuditError, match="earlier: the run "):
             check_proof(replace(proof, earlier=earlier), PUBLIC, needed=1)
+    evidence.statements[B] = signed(kept[3], root=bytes(32))
+    with pytest.raises(
+        AuditError, match="earlier: the run is not shown to continue from what clinic-b has signed"
+    ):
+        check_proof(make_proof(evidence, leaves), PUBLIC, needed=1)
     del evidence.statements[B]
     found = check_proof(make_proof(evidence, leaves), PUBLIC, needed=1)
     assert (found.gone, found.unsigned) == ({}, (B,))
@@ -101,6 +106,11 @@ def test_a_site_that_was_gone_at_the_end_is_said_to_have_signed_up_to_a_leaf(run
 def signed(raw: str, **other: object) -> str:
     said = parse_statement(raw.encode())
     return sign_statement(replace(said, **other), KEYS[said.participant]).decode()  # type: ignore[arg-type]
+
+
+def in_the_name_of_a(raw: str) -> str:
+    said = replace(parse_statement(raw.encode()), participant=A)
+    return sign_statement(said, KEYS[B]).decode()
 
 
 def both(proof: RunProof, **other: object) -> RunProof:
@@ -123,6 +133,10 @@ FORGERIES: dict[str, tuple[str, Callable[[RunProof], RunProof]]] = {
     "a statement of another run": (
         "run: the statement of clinic-b is of run a",
         lambda p: replace(p, statements={**p.statements, B: signed(p.statements[B], run="a" * 32)}),
+    ),
+    "a statement in another's name": (
+        "run: the statement of clinic-b is of run 0f.*, or in another name",
+        lambda p: replace(p, statements={**p.statements, B: in_the_name_of_a(p.statements[B])}),
     ),
     "another's statement twice": (
         "signature: clinic-b",
