@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedfair.cli.data_withdrawal import lineage, withdraw
+from fedfair.cli.data_withdrawal import lineage, withdraw, withdrawal_notice
 from fedfair.process.exit_status import ExitStatus
 from fedfair.process.terminal import DEBUG_HELP, console, say
 
@@ -27,6 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 app.command()(withdraw)
 app.command()(lineage)
+app.command()(withdrawal_notice)
 
 DEFAULT_CONFIG = Path("collaborator.yaml")
 DEFAULT_PLAN = Path("plan/plan.yaml")

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fedfair.process.passphrase import FILE_HELP
 from fedfair.process.terminal import console, say
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="This site's own configuration.")]
@@ -73,3 +74,27 @@ def lineage(
         say(f"run {run.run} of plan {run.plan}: {counted if run.splits else begun}")
         for model in run.models:
             say(f"  {model.file}: {model.weights}, round {model.round}")
+
+
+def withdrawal_notice(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write the notice here.")],
+    config: Config = DEFAULT_CONFIG,
+    plan: PlanFile = DEFAULT_PLAN,
+    passphrase_file: Annotated[Path | None, typer.Option("--passphrase-file", help=FILE_HELP)] = None,
+) -> None:
+    """Write this site's signed notice for the lead: which runs are affected. It tells neither who nor how many."""
+    from collaborator.withdrawn.notifying import withdrawal_notice as noticed
+    from fedfair.identity.store import load_signing_key
+    from fedfair.policy.site_config import load_site_config
+    from fedfair.process.passphrase import own_passphrase
+    from fedfair.store.atomic_file import replace_file
+    from fedfair.store.disk import writing
+
+    notice = noticed(config, plan, datetime.now(UTC).date())
+    folder, name = Path(load_site_config(config).cert_folder), notice.participant
+    signed = notice.signed(load_signing_key(folder, name, own_passphrase(folder, name, passphrase_file)))
+    with writing(output):
+        replace_file(output, [signed])
+    for run in notice.runs:
+        say(f"run {run.run} of plan {run.plan}: affected" + (", run again since" if run.superseded_by else ""))
+    say(f"written: {output}, {len(notice.runs)} affected runs; the lead gives it to `fedfair plan rerun`")

@@ -21,6 +21,7 @@ from fedfair.cli.approving import show_summary, write_approval
 from fedfair.cli.extend import extend
 from fedfair.cli.freezing import freeze
 from fedfair.cli.plan_diff import diff_command
+from fedfair.cli.rerun import rerun
 from fedfair.cli.site_terms import broken_terms, plan_code_digest, site_terms, terms_json, terms_table
 from fedfair.errors import ApprovalError, PlanError
 from fedfair.ids import ParticipantId, parse_participant_id
@@ -150,6 +151,7 @@ def schema() -> None:
 
 app.command()(freeze)
 app.command()(extend)
+app.command()(rerun)
 
 
 @app.command()

@@ -110,7 +110,7 @@ def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: i
             lost_rounds=run.lost_rounds,
         ),
     )
-    text = _with_rounds(plan_file, plan.training.rounds, plan.training.rounds + rounds)
+    text = with_rounds(plan_file, plan.training.rounds, plan.training.rounds + rounds)
     with tempfile.TemporaryDirectory(prefix="fedfair-extension-") as folder:
         beside = Path(folder) / plan_file.name
         beside.write_text(text, encoding="utf-8")
@@ -134,8 +134,12 @@ def extension(plan_file: Path, before: InitialModel, run: FinishedRun, rounds: i
     return Extension(longer, int(state.rounds_done), PlanUpdate(names, ()))
 
 
-def _with_rounds(plan_file: Path, before: int, after: int) -> str:
-    """Return the text of a plan with another number of rounds, and nothing else changed."""
+def with_rounds(plan_file: Path, before: int, after: int) -> str:
+    """Return the text of a plan with another number of rounds, and nothing else changed.
+
+    Raises:
+        PlanError: the rounds are not written as one number on a line.
+    """
     document = plan_document(plan_file)
     line = document.spot(("training", "rounds")).line
     lines = plan_file.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -6,16 +6,24 @@ import numpy as np
 import pytest
 import yaml
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
 from collaborator.preparation import make_ready
 from collaborator.withdrawn.recording import record_withdrawal
 from collaborator.withdrawn.tracing import trace_person
+from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
+from fedfair.identity.store import load_signing_key
+from fedfair.plan.digest import format_digest
+from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
+from fedfair.run.initial_model import read_initial_model
 from fedfair.run.saved_model import read_saved
 from fedfair.simulation.simulate import simulate
+from fedfair.withdrawal.notice import AffectedRun, WithdrawalNotice
 from tests.interop.federation_kit import Federation, play
+from tests.interop.test_continued_runs import extended
 from tests.plans import small_plan
 from tests.site_reading import read_site
 from tests.withdrawal.test_withdraw_command import NOW
@@ -53,6 +61,22 @@ def played(workspace: Workspace, *, fresh: bool = False) -> NDArray[np.floating]
     return read_saved(workspace.folder / "save/last.safetensors").saved.model.vector
 
 
+def noticed(workspace: Workspace) -> Path:
+    """Return the signed notice of clinic-a, which says neither who nor how many."""
+    place = workspace.folder / "notice.json"
+    files = ["-c", str(workspace.folder / "clinic-a.yaml"), "-p", str(workspace.plan), "-o", str(place)]
+    done = CliRunner().invoke(app, ["data", "withdrawal-notice", *files])
+    assert done.exit_code == 0, done.output
+    return place
+
+
+def rerun(workspace: Workspace, notice: Path) -> str:
+    """Return what the lead is told."""
+    done = CliRunner().invoke(app, ["plan", "rerun", "--notice", str(notice), "-p", str(workspace.plan)])
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
 def simulated(workspace: Workspace) -> NDArray[np.floating]:
     """Simulate the same plan on the tables of its sites; return its model."""
     stated = yaml.safe_load(workspace.plan.read_text())
@@ -72,10 +96,26 @@ def test_a_rerun_without_persons_has_every_bit_of_a_run_on_tables_without_their_
     assert [term.key for term in refused.value.broken] == ["withdrawals"]
 
     record_withdrawal(config, whole.plan, GONE, "", NOW)
+    told = rerun(whole, noticed(whole))
+    assert "run again: plan sha256:" in told
+    assert "clinic-a: records that counted in this model were withdrawn" in told
     second = played(whole, fresh=True)
+    assert "nothing has to be run again" in rerun(whole, noticed(whole))
     assert second.tobytes() != first.tobytes()
     deleted = federation(tmp_path / "deleted", *GONE)
     assert second.tobytes() == played(deleted).tobytes() == simulated(deleted).tobytes()
+
+    # A plan that was extended is put back as it was, if its first run is affected.
+    before = (
+        load_plan(deleted.plan),
+        format_digest(read_initial_model(deleted.plan, load_plan(deleted.plan)).plan_digest),
+    )
+    extended(deleted, 2)
+    affected = WithdrawalNotice("heart", "clinic-a", "2030-02-01", (AffectedRun("run-1", before[1]),))
+    file = deleted.folder / "notice.json"
+    file.write_bytes(affected.signed(load_signing_key(deleted.folder / "cert", "clinic-a")))
+    assert f"run again: plan {before[1]}, put back" in rerun(deleted, file)
+    assert load_plan(deleted.plan) == before[0]
 
     gone, stayed = trace_person(config, GONE[1]), trace_person(config, "p 1")
     assert (gone.withdrawn[:10], stayed.withdrawn) == ("2030-01-31", "")
