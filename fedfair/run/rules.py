@@ -51,7 +51,7 @@ from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed
 from fedfair.run.reference_file import KeptReferences, kept_references
 from fedfair.run.stages import AT_END, Stages, asked_by
 from fedfair.run.state import RunState
-from fedfair.run.state_leaves import begun_transcript, longer_transcript
+from fedfair.run.state_leaves import longer_transcript
 from fedfair.run.which_model import WhichModel
 from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose, purpose_named
@@ -134,7 +134,7 @@ class RunRules:
                 "an extended plan that keeps something of every site names the same collaborators; "
                 + EXTEND_AGAIN,
             )
-        return self.housed(replace(state, tree=begun_transcript(state, self._plan, self._layout).tree))
+        return self.housed(state)
 
     def _fresh(self, vector: NDArray[np.floating], carried: Carried) -> RunState:
         """Return the state before the first sum of a run that continues no other."""

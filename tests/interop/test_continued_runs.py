@@ -23,6 +23,7 @@ from fedfair.aggregation.model_file import load
 from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
 from fedfair.errors import ApprovalError, PlanError, StateError
+from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import load_signing_key
 from fedfair.ids import RoundNumber, parse_federation_name, parse_participant_id
 from fedfair.plan.approval import approve
@@ -35,6 +36,10 @@ from fedfair.run.state import RunState
 from fedfair.simulation.simulate import simulate
 from fedfair.store.table_file import TableFile
 from fedfair.training.binding import plan_binding
+from fedfair.transcript.evidence import read_evidence
+from fedfair.transcript.leaf_file import Leaves
+from fedfair.transcript.proof import make_proof
+from fedfair.transcript.proof_check import check_proof
 from fedfair.workspace.extension import FinishedRun, extension
 from fedfair.workspace.update import apply_update
 from tests.held_terms import holding
@@ -109,6 +114,18 @@ def test_an_extended_run_ends_in_the_state_of_the_run_that_was_planned_that_long
     kept = workspace.folder / "earlier" / parse_digest(first["plan_digest"]).hex()[:16]
     assert json.loads((kept / "result.json").read_text()) == first
     assert (kept / "save" / "last.safetensors").is_file()
+    # The transcript goes on: it has a leaf for the new plan, continues what was signed before, and all sign it.
+    plan, place = load_plan(workspace.plan), workspace.folder / "save"
+    before = read_evidence(kept / "save" / "transcript.json").present
+    leaves = Leaves(place / "leaves.bin")
+    assert before is not None
+    assert (leaves.begun.size, leaves.begun.root) == (before.leaves, before.root)
+    proof = make_proof(read_evidence(place / "transcript.json"), leaves, since=[before.leaves])
+    proven = check_proof(proof, parse_roster(plan.federation.roster), plan=plan)
+    assert (list(proven.signed), [leaf.round for leaf in proven.sums.values()]) == (
+        list(workspace.collaborators), [10],
+    )  # fmt: skip
+    assert proof.earlier[0].root == before.root
     if case not in {"variates", "parts that stay"}:
         simulated = simulate(load_plan(workspace.plan), workspace.folder, engine="loop")
         _, vector, _ = load(workspace.folder / "save" / "last.safetensors")
