@@ -245,6 +245,7 @@ _CONSISTENCY = {"fedfair/plan/schema.py", "fedfair/plan/sections.py", "fedfair/p
     "fedfair/plan/survey_terms.py",
     "fedfair/plan/excess_terms.py",
     "fedfair/plan/slice_terms.py",
+    "fedfair/plan/audit_terms.py",
     "fedfair/plan/statistics_section.py",
 }
 """The schema's own rules: they run before there is a plan that anything could be derived from."""

@@ -30,6 +30,9 @@ from fedfair.fairness.slice_interval import slice_interval
 SHOWN = 10
 """So many slices are named, the highest first."""
 
+_DIGITS = 9
+"""Of an interval's end, as a share of the greatest measure: all platforms agree on more."""
+
 COUNTED = ("counts", "outcomes", "flagged", "found")
 """The fields that count people, in the order of `Counts`."""
 
@@ -132,20 +135,10 @@ def slice_findings(
     totals = _Totals({each.name: layout.tables_of(found[each.name]) for each in layout.header.fields[1:]})
     asked = [at for at, wanted in enumerate(search.asked) if wanted]
     kept, records = [at for at in asked if at < len(layout.columns)], int(found["records"])
-    total, square = (float(totals.tables[name][kept[0]].sum()) for name in ("sums", "squares"))
-    variance = (square - total * total / records) / max(records - 1, 1)
-    looked_at = sum(int(np.count_nonzero(totals.tables["counts"][at])) for at in asked)
-    places = [
-        (at, place, cells)
-        for at in asked
-        for place, cells in _cells(at, totals.tables["counts"][at], search, layout, scaling)
-    ]
-    slices = []
-    for at, place, cells in places:
-        count, summed, squares = (totals.of(name, at, place) for name in ("counts", "sums", "squares"))
-        ends = _bounded(slice_interval(int(count), summed, squares, variance, looked_at), unit)
-        slices.append((FoundSlice(cells, int(count), unit * summed / count, ends), at, place))
-    slices.sort(key=lambda one: -one[0].interval[0])
+    total = float(totals.tables["sums"][kept[0]].sum())
+    slices = _ordered(search, totals, layout, records, unit, scaling)
+    looked_at, placed = len(slices), ((at, place, one.cells) for one, at, place in slices)
+    places = sorted(placed, key=lambda one: one[:2])
     mean, everybody = unit * total / records, totals.everybody(kept[0])
     names = [column.name for column in layout.columns]
     (first, at, place), decided = slices[0], None
@@ -187,6 +180,73 @@ class _Totals:
         sums = (sum(float(table.sum()) for table in self.tables[name][at : at + 1]) for name in COUNTED)
         people, outcomes, flagged, found = map(int, sums)
         return people, outcomes, flagged, found
+
+
+_Placed = tuple[FoundSlice, int, tuple[int, ...]]
+"""A slice, its table, and its place in the table."""
+
+
+def _ordered(
+    search: SliceSearch,
+    totals: _Totals,
+    layout: SliceLayout,
+    records: int,
+    unit: float,
+    scaling: FeatureScaling | None,
+) -> list[_Placed]:
+    """Return every slice that was looked at, the highest first by the lower ends of their intervals."""
+    asked = [at for at, wanted in enumerate(search.asked) if wanted]
+    first = next(at for at in asked if at < len(layout.columns))
+    total, square = (float(totals.tables[name][first].sum()) for name in ("sums", "squares"))
+    variance = (square - total * total / records) / max(records - 1, 1)
+    places = [
+        (at, place, cells)
+        for at in asked
+        for place, cells in _cells(at, totals.tables["counts"][at], search, layout, scaling)
+    ]
+    slices = []
+    for at, place, cells in places:
+        count, summed, squares = (totals.of(name, at, place) for name in ("counts", "sums", "squares"))
+        ends = _bounded(slice_interval(int(count), summed, squares, variance, len(places)), unit)
+        slices.append((FoundSlice(cells, int(count), unit * summed / count, ends), at, place))
+    return sorted(slices, key=lambda one: -one[0].interval[0])
+
+
+def worst_cells(
+    search: SliceSearch, layout: SliceLayout, greatest: float, scaling: FeatureScaling | None, most: int
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the slices that lie highest by the places of their columns and cells; none before the search's end.
+
+    Args:
+        search: the search.
+        layout: of the plan.
+        greatest: as of `slice_findings`.
+        scaling: likewise.
+        most: so many slices at most.
+    """
+    if search.fault or search.number <= STEPS or not most:
+        return ()
+    found = layout.header.read(search.header)
+    totals = _Totals({name: layout.tables_of(found[name]) for name in ("counts", "sums", "squares")})
+    slices = _ordered(search, totals, layout, int(found["records"]), greatest / LEVELS, scaling)
+    # Sites ask one question on every platform: what differs by less than rounding is ordered by its place.
+    order = sorted((-round(one.interval[0] / greatest, _DIGITS), at, place) for one, at, place in slices)
+    columns = [(at,) for at in range(len(layout.columns))] + [*layout.pairs]
+    return tuple(tuple(zip(columns[at], place, strict=True)) for _, at, place in order[:most])
+
+
+def named_cells(
+    cells: Sequence[tuple[int, int]], cuts: Sequence[Cut], layout: SliceLayout, scaling: FeatureScaling | None
+) -> tuple[SliceCell, ...]:
+    """Return the cells of a slice in the units of their columns.
+
+    Args:
+        cells: of each the place of its column, and its own.
+        cuts: the cells of each column.
+        layout: of the plan.
+        scaling: of the features; None where the plan makes none.
+    """
+    return tuple(_named(layout.columns[at], cuts[at], scaling)[cell] for at, cell in cells)
 
 
 def _reference_check(

@@ -10,6 +10,7 @@ from typing import Literal
 
 from fedfair.errors import PlanError
 from fedfair.plan.algorithms import ALGORITHMS
+from fedfair.plan.audit_terms import validation_chooses
 from fedfair.plan.excess_terms import excess_faults, reference_in, room_faults, takes_excess
 from fedfair.plan.losses import (
     NO_LOSS_RANGE,
@@ -254,6 +255,37 @@ def finds_slices(plan: Plan) -> bool:
 def slices_of(plan: Plan) -> SlicesSection:
     """Return which cells are looked at, in a plan that finds slices or may."""
     return plan.evaluation.slices or SlicesSection()
+
+
+def audits_release(plan: Plan) -> bool:
+    """Return whether the run ends with a sum that tells how well losses give training records away."""
+    return plan.evaluation.release_audit is not None
+
+
+def audited_slices(plan: Plan) -> int:
+    """Return how many of the worst slices a release audit looks at by themselves, at most."""
+    stated = plan.evaluation.release_audit
+    return 0 if stated is None or not finds_slices(plan) else stated.worst_slices
+
+
+def audited_splits(plan: Plan) -> tuple[str, ...]:
+    """Return which held-out records an audit compares with: of the plan's own draw, and choosing no model."""
+    task = plan.task
+    by_validation = task.validation_fraction > 0 and not validation_chooses(plan.training)
+    return ("validation",) * by_validation + ("test",) * (task.test_fraction > 0)
+
+
+def audited_share(plan: Plan) -> float:
+    """Return the chance with which a record of a release audit was trained on, in (0, 1)."""
+    task, splits = plan.task, audited_splits(plan)
+    fractions = {"validation": task.validation_fraction, "test": task.test_fraction}
+    trained = 1.0 - sum(fractions.values())
+    return trained / (trained + sum(fractions[split] for split in splits))
+
+
+def deals_by_record(plan: Plan) -> bool:
+    """Return whether the side of a record that is held out, or not, is a draw of its own."""
+    return protects_records(plan) or audits_release(plan)
 
 
 def counts_outcomes(plan: Plan) -> bool:

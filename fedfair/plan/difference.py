@@ -42,6 +42,7 @@ _CONCERNS: Mapping[str, Concern] = {
     "evaluation.scores": Concern.PRIVACY,
     "evaluation.method": Concern.PRIVACY,
     "evaluation.slices": Concern.PRIVACY,
+    "evaluation.release_audit": Concern.PRIVACY,
 }
 """By the beginning of a key; every other key says what is computed."""
 

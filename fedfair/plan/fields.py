@@ -33,6 +33,9 @@ RULE = "fedfair_rule"
 MASKED_NUMBERS = 65_536
 """A masked sum has room for so many numbers in its header: a count is one, a real number two."""
 
+MAX_AUDITED_SLICES = 8
+"""So many slices a release audit may look at by themselves."""
+
 MAX_PLANNED_NUMBERS = 60_000
 """So many numbers the slices of a plan may add to the header of a sum."""
 

@@ -9,6 +9,7 @@ forecast prices its sums. In order:
     -> [EVALUATION of the output model, where it is a mean and so another one than the last]
     -> [EXACT_EVALUATION of the output model, four sums, where the plan asks for it]
     -> [SLICES of the same model, three sums, where the plan asks for them]
+    -> [RELEASE_AUDIT of the same model, where the plan asks for it]
 
 Weights that are given are not evaluated before round 1, unless these very sites have evaluated them already: see
 `derived.evaluates_beginning`. Nothing but training is summed where whole collaborators are protected: no other
@@ -42,7 +43,8 @@ class DueSum:
     Attributes:
         purpose: why it is made.
         round: the training round, from 1; with any other purpose, the number of rounds done so far.
-        step: of an exact evaluation, of slices, or among the sums of the references, from 1; otherwise 0.
+        step: of an exact evaluation, of slices, of an audit, or among the sums of the references, from 1;
+            otherwise 0.
     """
 
     purpose: Purpose
@@ -118,7 +120,7 @@ class Schedule:
             case When.EVERY:
                 own = self.evaluates_output and rounds_done == self.rounds
                 return int(self.evaluates_after(rounds_done)) + int(own)
-            case When.LAST | When.SLICED:
+            case When.LAST | When.SLICED | When.AUDITED:
                 return int(rounds_done == self.rounds)
 
     def total(self, purpose: Purpose, rounds_done: int | None = None) -> int:
@@ -134,7 +136,7 @@ class Schedule:
         for done in range(self.rounds + 1):
             for purpose in IN_A_RUN:
                 steps = purpose.statistic.steps
-                numbers = range(1, steps + 1) if steps > 1 else (0,)
+                numbers = range(1, steps + 1) if purpose.statistic.has_query else (0,)
                 for place in range(self.models(purpose, done)):
                     if purpose.statistic.when is When.REFERENCE:
                         numbers = (place + 1,)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
+from fedfair.plan.audit_terms import audit_faults
 from fedfair.plan.collaborator_privacy import collaborator_level_faults
 from fedfair.plan.excess_terms import excess_faults, room_faults
 from fedfair.plan.fields import (
@@ -181,6 +182,7 @@ class Plan(Section):
         yield from room_faults(self.objective, self.task, self.secure_aggregation)
         yield from survey_faults(self.task, self.federation, self.secure_aggregation, self.privacy)
         yield from slice_faults(self.evaluation, self.federation, self.task, self.secure_aggregation, self.privacy)
+        yield from audit_faults(self.evaluation, self.training, self.task, self.privacy)
         yield from self._statistics_faults()
 
     def _statistics_faults(self) -> Iterator[Fault]:

@@ -21,6 +21,7 @@ from fedfair.plan.algorithms import (
     variate_faults,
 )
 from fedfair.plan.fields import (
+    MAX_AUDITED_SLICES,
     BatchSize,
     Clip,
     Device,
@@ -479,6 +480,13 @@ class SetsSection(Section):
     """of the bound on the share of all people that one model's sets miss, 0.5 to below 1"""
 
 
+class ReleaseAuditSection(Section):
+    """How well the output model tells training records from held-out ones (docs/explain/release-audit.md)."""
+
+    worst_slices: int = Field(default=4, ge=0, le=MAX_AUDITED_SLICES)
+    """so many of the worst slices are audited by themselves, 0 to 8, where evaluation.slices finds any"""
+
+
 class EvaluationSection(Section):
     """The evaluation, from sums alone."""
 
@@ -524,6 +532,11 @@ class EvaluationSection(Section):
     slices: SlicesSection | None = None
     """{columns, bins, pairs, outcomes}: at the end three sums over cells of columns name the people whom the
     output model serves worst; null for none; every site must allow it (policy.reveals: slice-sums)"""
+
+    release_audit: ReleaseAuditSection | None = None
+    """{worst_slices}: at the end one sum tells how well losses of the output model give away who was trained on,
+    for which each record's side is drawn by itself; null for none; every site must allow it (policy.reveals:
+    audit-sums)"""
 
     def faults(self) -> Iterator[Fault]:
         """Yield every rule of its own that the section breaks."""

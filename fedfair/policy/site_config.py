@@ -130,9 +130,8 @@ class SitePolicy(fields.Section):
     """training algorithms that this site takes part in; null for any"""
     reveals: fields.Items[Revealed] = Field(default=("update-sums", "loss-sums", "feature-sums"), min_length=1)
     """what a plan may make known: update-sums, loss-sums, loss-quantiles, feature-sums, score-sums, survey-sums,
-    reference-sums, slice-sums, slice-outcomes, column-statistics, exact-statistics, group-losses, site-losses,
-    site-updates, records
-    (docs/reference/site-policy.md)"""
+    reference-sums, slice-sums, slice-outcomes, audit-sums, column-statistics, exact-statistics, group-losses,
+    site-losses, site-updates, records (docs/reference/site-policy.md)"""
     publish_site_means: bool = False
     """true lets a plan show all sites this site's number of records, mean loss and accuracy"""
     max_bins: fields.PositiveInt = 256

@@ -83,6 +83,7 @@ PLAN_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("plan.yaml: evaluation", sections.EvaluationSection),
     ("evaluation.sets", sections.SetsSection),
     ("evaluation.slices", sections.SlicesSection),
+    ("evaluation.release_audit", sections.ReleaseAuditSection),
     ("plan.yaml: statistics", statistics_section.StatisticsSection),
     ("statistics.columns", statistics_section.ColumnSection),
 )

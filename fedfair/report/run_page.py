@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fedfair.aggregation.loss_metrics import WORST_EXCESS_BOUND
 from fedfair.plan.description import percent
-from fedfair.report import charts, sentences
+from fedfair.report import charts, release_section, sentences
 from fedfair.report.baseline_section import baseline_parts
 from fedfair.report.blocks import bullets, facts, paragraph
 from fedfair.report.calibration_lines import calibration_lines
@@ -92,6 +92,8 @@ def _sections(results: Sequence[Reported], certificates: Sequence[PageSection]) 
     yield PageSection("groups", "Every size of group at once", part("groups", **_groups(document)))
     if document.slices is not None:
         yield PageSection("slices", TITLE, slice_parts(document.slices))
+    if document.release is not None:
+        yield PageSection("release", release_section.TITLE, release_section.release_parts(document.release))
     if others:
         yield PageSection("trade-off", _TRADE_OFF, part("trade-off", **_comparison(results)))
     elif (on_the_way := charts.models_on_the_way(about)) is not None:

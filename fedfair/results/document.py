@@ -32,6 +32,7 @@ from fedfair.results.parts import (
     Traffic,
 )
 from fedfair.results.prediction_sets import SetFigures
+from fedfair.results.release import ReleaseFigures
 from fedfair.results.risks import CollaboratorRisk, Moment, ObjectiveFigures, PastRisk, SplitRisk
 from fedfair.results.slices import SliceFigures
 from fedfair.results.statistics_fields import StatisticsFields
@@ -154,6 +155,9 @@ class ResultDocument(FrozenPart):
 
     slices: SliceFigures | None = None
     """the people whom the output model serves worst, by their columns; omitted where none were looked for"""
+
+    release: ReleaseFigures | None = None
+    """whether the output model may leave; omitted where no audit is planned"""
 
     statistics: StatisticsFields | None = None
     """statistics of columns, of a run that trained nothing; omitted where one was trained"""

@@ -162,7 +162,7 @@ def slice_figures(
         counted_up_to=found.greatest,
         looked_at=found.looked_at,
         slices=tuple(
-            ToldSlice(cells=tuple(map(_cell, one.cells)), n=one.count, mean=one.mean, interval=one.interval)
+            ToldSlice(cells=tuple(map(cell_fields, one.cells)), n=one.count, mean=one.mean, interval=one.interval)
             for one in found.slices
         ),
         columns=found.columns,
@@ -181,7 +181,7 @@ def _checked(found: SliceCheck | None) -> CheckedSlices | None:
     one = found.furthest
     return CheckedSlices(
         within=found.within,
-        cells=tuple(map(_cell, found.cells)),
+        cells=tuple(map(cell_fields, found.cells)),
         n=one.count,
         said=one.said,
         found=one.found,
@@ -189,7 +189,8 @@ def _checked(found: SliceCheck | None) -> CheckedSlices | None:
     )
 
 
-def _cell(cell: SliceCell) -> SliceCellFields:
+def cell_fields(cell: SliceCell) -> SliceCellFields:
+    """Return a cell as a result has it."""
     values = cell.values or None
     return SliceCellFields(column=cell.column, **given(at_least=cell.lowest, below=cell.below, values=values))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from fedfair.plan.losses import PinballLoss
 from fedfair.results.document import ResultDocument
+from fedfair.results.release import audit_sentences
 from fedfair.results.slices import slice_sentences
 from fedfair.templates import sentences
 
@@ -34,7 +35,7 @@ def reassurance(result: ResultDocument) -> tuple[str, ...]:
     """
     verdict = result.verdict
     found = () if verdict is None or verdict.findings else verdict.sentences
-    return (*which_model(result), *slice_sentences(result.slices), *found)
+    return (*which_model(result), *slice_sentences(result.slices), *audit_sentences(result.release), *found)
 
 
 def which_model(result: ResultDocument) -> Iterator[str]:

@@ -66,6 +66,7 @@ from fedfair.results.parts import (
 )
 from fedfair.results.prediction_sets import planned_sets
 from fedfair.results.privacy import NO_PRIVACY, deployed_privacy
+from fedfair.results.release import release_figures
 from fedfair.results.risks import (
     Moment,
     ObjectiveFigures,
@@ -349,6 +350,7 @@ def _result(
             calibration=calibration,
             sets=planned_sets(plan, frame.classes, run),
             slices=slice_figures(run.slices, run.slices_fault, measure_of(plan)),
+            release=release_figures(run, plan),
             references=_reference_figures(run),
             survey=None if run.survey is None else survey_words(run.survey, plan.evaluation.min_group),
             **told,

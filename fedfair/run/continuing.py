@@ -24,6 +24,7 @@ from fedfair.run.initial_model import vector_digest
 from fedfair.run.packed_state import unpack_state
 from fedfair.run.progress import FinalStage, is_at, purpose_at
 from fedfair.run.state import RunState
+from fedfair.run.state_slots import KEPT_AT_END
 from fedfair.statistics.statistic import When
 
 EXTEND_AGAIN = "ask the lead to run `fedfair plan extend` again, and to export the workspace again"
@@ -68,6 +69,7 @@ def going_on(state: RunState, *, keeps_tail: bool) -> RunState:
         query=None,
         query_fault="",
         slices=None,
+        kept={word: kept for word, kept in state.kept.items() if word not in KEPT_AT_END},
     )
 
 

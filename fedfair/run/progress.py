@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedfair.aggregation.audit_findings import AuditFindings
 from fedfair.aggregation.calibration import NOT_SAID, Calibration, FittedFigures, Uncalibrated
 from fedfair.aggregation.column_statistics import StatisticsSummary
 from fedfair.aggregation.decision_curve import DecisionCurve
@@ -137,6 +138,7 @@ class RunResult:
         sets: of the evaluated model, or why it has none; of a saved model, what its file says.
         split_sets: what they are of the records of each split; nothing where there are none.
         kept_references: the references as a later run may take them; None where none are trained.
+        audit: how well losses of the output model give away who was trained on; None without an audit.
     """
 
     rounds: RoundNumber
@@ -163,5 +165,6 @@ class RunResult:
     reference_check: Mapping[str, tuple[CheckedTenth, ...]] = field(default_factory=dict)
     kept_references: KeptReferences | None = None
     statistics: StatisticsSummary | None = None
+    audit: AuditFindings | None = None
     sets: PredictionSets | NoSets = NOTHING_SAID
     split_sets: Mapping[str, SplitSets] = field(default_factory=dict)

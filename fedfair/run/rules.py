@@ -25,14 +25,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.aggregation.audit_findings import AuditFindings
 from fedfair.aggregation.column_statistics import StatisticsSummary
 from fedfair.aggregation.evaluation_file import EvaluatedModel
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.reference import first_references
 from fedfair.aggregation.requests import GlobalModel, SumRequest, check_totals
 from fedfair.aggregation.running_sum import Totals
-from fedfair.aggregation.slice_findings import SliceFindings, slice_findings
-from fedfair.aggregation.slice_sums import greatest_measure, slice_layout
+from fedfair.aggregation.slice_findings import SliceFindings
 from fedfair.aggregation.sum_kinds import sum_kind
 from fedfair.aggregation.survey import SurveySummary, summarised, survey_layout
 from fedfair.aggregation.target_scaling import loss_unit, scaled_columns
@@ -47,9 +47,10 @@ from fedfair.run.continuing import EXTEND_AGAIN, stated_state
 from fedfair.run.initial_threshold import initial_threshold
 from fedfair.run.kept_sum import statistics_of
 from fedfair.run.opened_sum import Applied, RunSetting, check_threshold, state_rules
+from fedfair.run.output_sums import asked, audited, sliced
 from fedfair.run.progress import FinalStage, Progress, is_at, purpose_at, summed_at
 from fedfair.run.reference_file import KeptReferences, kept_references
-from fedfair.run.stages import AT_END, Stages, asked_by
+from fedfair.run.stages import AT_END, Stages
 from fedfair.run.state import RunState
 from fedfair.run.state_leaves import longer_transcript
 from fedfair.run.which_model import WhichModel
@@ -194,9 +195,10 @@ class RunRules:
         kept = state.kept.get(Purpose.SURVEY.value)
         return None if kept is None else summarised(kept.header, survey_layout(self._plan, self._schema))
 
-    def column_statistics(self, state: RunState) -> StatisticsSummary | None:
-        """Return what the statistics of columns say; None where a state has none."""
-        return statistics_of(state.kept.get(Purpose.COLUMN_STATISTICS.value), self._plan)
+    def kept(self, state: RunState) -> tuple[StatisticsSummary | None, AuditFindings | None]:
+        """Return what the statistics of columns and the release audit say; None for each that a state has not."""
+        statistics = statistics_of(state.kept.get(Purpose.COLUMN_STATISTICS.value), self._plan)
+        return statistics, audited(self._plan, self._schema, state)
 
     def references(self, state: RunState) -> KeptReferences | None:
         """Return the references that judge in a state, for a file; None where it has none that are trained."""
@@ -204,12 +206,7 @@ class RunRules:
 
     def sliced(self, state: RunState) -> SliceFindings | None:
         """Return the slices that lie highest; None where a state has not found any."""
-        if state.slices is None:
-            return None
-        layout = slice_layout(self._plan, self._schema)
-        greatest = greatest_measure(self._plan, self._schema.classes)
-        fewest = self._plan.evaluation.min_group
-        return slice_findings(state.slices, layout, greatest, state.scaling, fewest)
+        return sliced(self._plan, self._schema, state)
 
     # -------------------------------------------------------------- what is asked
 
@@ -220,7 +217,10 @@ class RunRules:
             return None
         is_round, spec = purpose.statistic.is_round, self._setting.specs[purpose]
         number = RoundNumber(state.rounds_done + is_round)
-        step, terms = asked_by(state), self._terms.read_by_sites(state.terms, is_round=is_round)
+        step, terms = (
+            asked(self._plan, self._schema, state),
+            self._terms.read_by_sites(state.terms, is_round=is_round),
+        )
         if not is_round:
             held = state.references if is_at(state.stage, When.REFERENCE) else None
             part = 0 if held is None else held.sums + 1

@@ -336,7 +336,7 @@ def evaluation_plan(plan: Plan, rounds: int, *, exact: bool) -> Plan:
 def with_method(plan: Plan, *, exact: bool) -> Plan:
     """Return the plan with another way of evaluating the output model; what is measured stays."""
     method = "exact" if exact else "histogram"
-    evaluation = plan.evaluation.model_copy(update={"method": method, "slices": None})
+    evaluation = plan.evaluation.model_copy(update={"method": method, "slices": None, "release_audit": None})
     return with_measure(plan).model_copy(update={"evaluation": evaluation})
 
 

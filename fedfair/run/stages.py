@@ -24,7 +24,7 @@ from fedfair.run.progress import FinalStage, Stage, is_at, purpose_at
 from fedfair.run.state import RunState
 from fedfair.statistics.statistic import When
 
-AT_END = (When.LAST, When.SLICED)
+AT_END = (When.LAST, When.SLICED, When.AUDITED)
 """The moments after training, at which sums are about the output model alone."""
 
 
@@ -66,10 +66,11 @@ class Stages:
     def asks_what_is_due(self, state: RunState) -> bool:
         """Return whether a state holds a query exactly where its stage asks for a step of one."""
         is_sliced = is_at(state.stage, When.SLICED)
+        is_over = is_at(state.stage, When.AUDITED) or state.stage is FinalStage.FINISHED
         return (
             (state.query is not None) == is_at(state.stage, When.LAST)
             and (state.slices is not None and not state.slices.is_over) == is_sliced
-            and (state.slices is None or is_sliced or state.stage is FinalStage.FINISHED)
+            and (state.slices is None or is_sliced or is_over)
         )
 
     def after(self, state: RunState) -> RunState:
@@ -167,11 +168,13 @@ class Stages:
         """Continue with what the plan asks about the output model next; otherwise finish."""
         if self._schedule.at(When.LAST) and not is_at(state.stage, *AT_END):
             return replace(state, stage=purpose_at(When.LAST), query=ExactQuery.of(self._evaluator.group_sizes))
-        if self._schedule.at(When.SLICED) and not is_at(state.stage, When.SLICED):
+        if self._schedule.at(When.SLICED) and not is_at(state.stage, When.SLICED, When.AUDITED):
             known = state.final or (state.history[-1] if state.history else None)
             splits = {} if known is None else known.splits
             records = [splits[name].n if name in splits else 0 for name in SPLITS]
             return replace(state, stage=purpose_at(When.SLICED), slices=SliceSearch.of(records, self._fewest))
+        if self._schedule.at(When.AUDITED) and not is_at(state.stage, When.AUDITED):
+            return replace(state, stage=purpose_at(When.AUDITED))
         return replace(state, stage=FinalStage.FINISHED)
 
     def _earlier_evaluation(self, state: RunState) -> Evaluation | None:
@@ -198,7 +201,9 @@ def asked_by(state: RunState) -> QueryStep | None:
 
 
 def _given_up(state: RunState, reason: str) -> RunState:
-    """Return the state without what is asked about the output model."""
+    """Return the state without what is asked about the output model; an audit leaves nothing behind."""
+    if is_at(state.stage, When.AUDITED):
+        return state
     if state.slices is not None:
         return replace(state, slices=state.slices.given_up(reason))
     return replace(state, query=None, query_fault=reason)

@@ -269,8 +269,13 @@ _QUERY = TypeAdapter(ExactQuery)
 _FIRST_TERMS = ("clip", "moments", "variates", "groups")
 """The slots of terms that stand amid the others in a digest; those of any further term stand at its end."""
 
-KEPT = tuple(purpose.value for purpose in Purpose if purpose.statistic.when is When.FIRST)
-"""The slots of the sums that are kept whole: those that scale nothing and are about no model."""
+_KEPT_FIRST, KEPT_AT_END = (
+    tuple(purpose.value for purpose in Purpose if purpose.statistic.when is when)
+    for when in (When.FIRST, When.AUDITED)
+)
+
+KEPT = (*_KEPT_FIRST, *KEPT_AT_END)
+"""The slots of the sums that are kept whole: those on which no later sum depends."""
 
 SLOTS: Mapping[str, Slot[Any, Any]] = {
     "stage": Slot(
@@ -323,21 +328,23 @@ SLOTS: Mapping[str, Slot[Any, Any]] = {
         planned=True,
     ),
     "last": _model_slot(planned=False),
-    **dict.fromkeys(KEPT, _KEPT),
+    **dict.fromkeys(_KEPT_FIRST, _KEPT),
     **{name: slot for name, slot in TERM_SLOTS.items() if name not in _FIRST_TERMS},
     "references": _REFERENCES,
     "slices": _SLICES,
     "tree": _TREE,
+    **dict.fromkeys(KEPT_AT_END, _KEPT),
 }
 """Every fact of a `RunState`, in the order of its digest."""
 
 RARE = (
     "last",
-    *KEPT,
+    *_KEPT_FIRST,
     *(name for name in TERM_SLOTS if name not in _FIRST_TERMS),
     "references",
     "slices",
     "tree",
+    *KEPT_AT_END,
 )
 """The slots at the end of the digest that few states have: a state without them has the digest of one that never
 could have them."""

@@ -252,7 +252,7 @@ class TrainingRun:
             "" if state.slices is None else state.slices.fault,
             {} if held is None else evaluator.reference_check(held.header),
             self.rules.references(state),
-            self.rules.column_statistics(state),
+            *self.rules.kept(state),
             answers.sets,
             {} if held is None else self._set_maker.seen(held.header, answers.sets),
         )

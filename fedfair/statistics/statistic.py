@@ -24,7 +24,8 @@ class When(enum.Enum):
     ROUND = "in every round"
     EVERY = "before round 1, after every so many rounds, and of the output model where that is another one"
     LAST = "of the output model, at the end"
-    SLICED = "of the output model, by the cells of columns, as the very last"
+    SLICED = "of the output model, by the cells of columns"
+    AUDITED = "of the output model, by whether it was trained on a record, as the very last"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from fedfair.statistics.column_statistics import section as column_statistics
 from fedfair.statistics.evaluation import section as evaluation
 from fedfair.statistics.exact_evaluation import section as exact_evaluation
 from fedfair.statistics.reference import section as reference
+from fedfair.statistics.release_audit import section as release_audit
 from fedfair.statistics.slices import section as slices
 from fedfair.statistics.standardisation import section as standardisation
 from fedfair.statistics.statistic import Statistic, When
@@ -37,6 +38,7 @@ class Purpose(enum.Enum):
     REFERENCE = reference.STATISTIC
     SLICES = slices.STATISTIC
     COLUMN_STATISTICS = column_statistics.STATISTIC
+    RELEASE_AUDIT = release_audit.STATISTIC
 
     _value_: str
     statistic: Statistic

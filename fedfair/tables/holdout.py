@@ -83,12 +83,16 @@ def _positions(dataset: Dataset, seed: int, participant: ParticipantId, *, by_re
         drawn = np.array([derived_seed(seed, "hold out", str(person)) / SEED_RANGE for person in persons])
         return drawn[index]
     if by_record:
-        records = zip(np.ascontiguousarray(dataset.features), dataset.labels, strict=True)
-        digests = (
-            hashlib.sha256(feature_values(values).tobytes() + label.tobytes()).hexdigest()
-            for values, label in records
-        )
+        digests = record_digests(dataset)
         return np.array([derived_seed(seed, "hold out", participant, digest) / SEED_RANGE for digest in digests])
     order = torch.randperm(len(dataset), generator=generator(seed, "hold out", participant))
     positions: NDArray[np.float64] = (order.double() + 0.5).numpy() / len(dataset)
     return positions
+
+
+def record_digests(dataset: Dataset) -> list[str]:
+    """Return for each record 64 hexadecimal digits that equal records share, and no others."""
+    records = zip(np.ascontiguousarray(dataset.features), dataset.labels, strict=True)
+    return [
+        hashlib.sha256(feature_values(values).tobytes() + label.tobytes()).hexdigest() for values, label in records
+    ]

@@ -24,7 +24,7 @@ from fedfair.aggregation.column_statistics import statistics_counts, statistics_
 from fedfair.aggregation.survey import SurveyedRecords, SurveyLayout, survey_layout
 from fedfair.errors import PlanError
 from fedfair.ids import ParticipantId
-from fedfair.plan.derived import protects_records, scales_by_ranges, standardises, surveys, trains
+from fedfair.plan.derived import deals_by_record, scales_by_ranges, standardises, surveys, trains
 from fedfair.plan.losses import CROSS_ENTROPY
 from fedfair.plan.schema import Plan
 from fedfair.plan.sources import BUILT_IN, CsvSource, Partition, section_of
@@ -66,7 +66,7 @@ def federation_key(plan: Plan) -> str:
     """Return a text that is the same for two plans only where `load_federation` gives both the same records."""
     # Of a task, only the model has no part in which records there are, how they are split and filled in.
     task = plan.task.model_dump(mode="json", exclude={"model"})
-    by_record = protects_records(plan)
+    by_record = deals_by_record(plan)
     return json.dumps([task, plan.federation.collaborators, plan.training.seed, by_record])
 
 
@@ -295,7 +295,7 @@ def finished(plan: Plan, participant: ParticipantId, own: Splits) -> Splits:
         plan.training.seed,
         participant,
         task.test_fold,
-        by_record=protects_records(plan),
+        by_record=deals_by_record(plan),
     )
     splits = Splits(held.train, own.validation or held.validation, own.test or held.test)
     if not trains(plan):

@@ -30,7 +30,7 @@ from fedfair.training.device import SplitRecords
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate, evaluate_or_nan
 from fedfair.training.model_faults import training_faults
-from fedfair.training.reference_training import ReferenceSetting, answered, judged
+from fedfair.training.reference_training import ReferenceSetting, answered, judged, unseen_losses
 
 
 class LocalRecords:
@@ -189,6 +189,17 @@ class LocalRecords:
     def reference_setting(self) -> ReferenceSetting:
         """Return the setting of the plan's references, under the present scaling."""
         return ReferenceSetting.of(self.plan, self.splits.train.schema, self.model.record_loss)
+
+    def unseen_losses(self) -> dict[str, NDArray[np.float64]]:
+        """Return by split what each record loses under a reference that has not seen it.
+
+        Raises:
+            LocalProtocolError: there are no references.
+        """
+        if self.references is None:
+            raise LocalProtocolError("a reference's losses are asked for, and no references have arrived")
+        about = self.reference_setting, self.participant, self.placed, self.references
+        return unseen_losses(*about, self.model.flat)
 
     @property
     def trained_on(self) -> SplitRecords:

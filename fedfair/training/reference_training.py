@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -51,18 +52,21 @@ class ReferenceSetting:
         shape: of the references.
         answers: how they answer.
         header: of their sums.
+        unit: how many natural units one of their losses has.
     """
 
     plan: Plan
     shape: ReferenceShape
     answers: ReferenceAnswers
     header: Header
+    unit: float = 1.0
 
     @classmethod
     def of(cls, plan: Plan, schema: FeatureSchema, record_loss: RecordLoss) -> ReferenceSetting:
         """Return it for the plan's loss under the present scaling of targets."""
         answers = reference_answers(plan.task.loss, record_loss)
-        return cls(plan, reference_shape(plan, schema), answers, reference_header(plan, schema))
+        shape, header = reference_shape(plan, schema), reference_header(plan, schema)
+        return cls(plan, shape, answers, header, record_loss.unit)
 
     def fold_of(self, participant: ParticipantId, count: int) -> Tensor:
         """Return the fold of each training record of a site, int64 (count,); folds differ by a record at most."""
@@ -96,6 +100,10 @@ class ReferenceSetting:
         """Return parameters (folds, parameters) of all references in a tensor's width, beside it."""
         placed = torch.from_numpy(vector.reshape(self.shape.folds, self.shape.dimension).copy())
         return placed.to(dtype=like.dtype, device=like.device)
+
+
+ReferenceParts: TypeAlias = tuple[ReferenceSetting, ParticipantId, Mapping[str, SplitRecords], References, Tensor]
+"""Of one site, as `judged` takes them."""
 
 
 def reference_addend(
@@ -171,6 +179,33 @@ def judged(
     return found
 
 
+def unseen_losses(
+    setting: ReferenceSetting,
+    participant: ParticipantId,
+    placed: Mapping[str, SplitRecords],
+    references: References,
+    like: Tensor,
+) -> dict[str, NDArray[np.float64]]:
+    """Return by split the loss (n,) of each record under one reference that has not seen it, in natural units.
+
+    Held-out records are dealt to references as training records are, so that which one judges tells nothing; the
+    mean of all, by which `judged` judges them, would. Arguments as of `judged`.
+    """
+    best = setting.by_fold(references.best, like)
+    found = {}
+    for name, records in placed.items():
+        folds, losses = setting.fold_of(participant, len(records)), np.zeros(len(records))
+        with torch.no_grad(), plain_arithmetic():
+            for fold, flat in enumerate(best):
+                for indices in torch.split(torch.nonzero(folds == fold)[:, 0], EVALUATION_RECORDS):
+                    features, labels = records.take(indices)
+                    outputs = setting.outputs(flat, features).cpu().double() / TEMPERATURES[references.temperature]
+                    each = setting.answers.losses(outputs, labels.cpu())
+                    losses[indices.numpy()] = _bounded(each).numpy()
+        found[name] = losses * setting.unit
+    return found
+
+
 def answered(
     judged_records: Mapping[str, SplitRecords], placed: Mapping[str, SplitRecords], record_loss: RecordLoss
 ) -> dict[str, NDArray[np.float64]]:
@@ -205,8 +240,12 @@ def _held_out(
 
 def _steps(losses: Tensor) -> float:
     """Return the sum of losses in whole steps; what is no number counts as the greatest."""
+    return float(torch.round(_bounded(losses) / LOSS_STEP).sum())
+
+
+def _bounded(losses: Tensor) -> Tensor:
     bounded = torch.nan_to_num(losses, nan=MAX_REFERENCE_LOSS, posinf=MAX_REFERENCE_LOSS)
-    return float(torch.round(bounded.clamp(0.0, MAX_REFERENCE_LOSS) / LOSS_STEP).sum())
+    return bounded.clamp(0.0, MAX_REFERENCE_LOSS)
 
 
 def _change(

@@ -29,6 +29,7 @@ from fedfair.terms.at_sites import Remembered
 from fedfair.training.dp_sgd import RecordProtection
 from fedfair.training.local_records import LocalRecords
 from fedfair.training.local_rounds import LocalRounds
+from fedfair.training.reference_training import ReferenceParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ class AllSites(Protocol):
     objective: Objective
     scaling: FeatureScaling | None
 
-    def reference_addends(self, place: tuple[int, int]) -> Iterable[NDArray[np.float64]]:
-        """Return what each site adds to a sum of the references: which of them, and which attempt at it."""
+    def reference_parts(self) -> Iterable[ReferenceParts]:
+        """Return of each site what sums about references are computed from."""
 
     def pooled_losses(self, model: GlobalModel) -> dict[str, Losses]:
         """Return the losses of the records of all sites together, by split."""

@@ -18,6 +18,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedfair.aggregation.audit_sums import (
+    ATTACKS,
+    SIDES,
+    ScoredRecords,
+    audit_header,
+    audit_layout,
+    calibrated_bins,
+    loss_bins,
+)
 from fedfair.aggregation.column_statistics import ColumnCells, Mean, StatisticsLayout, statistics_counts
 from fedfair.aggregation.evaluation_sums import evaluation_layout
 from fedfair.aggregation.feature_moments import column_sums, moments_layout
@@ -229,6 +238,26 @@ def sliced(draws: Draws) -> Headers:
         yield slice_header(question, places, levels, SLICES, answers)
 
 
+AUDITED_PLAN = plans.parsed(
+    task={"test_fraction": 0.2},
+    evaluation={"slices": {}, "release_audit": {"worst_slices": 2}},
+    objective={"measure": "excess", "reference": {"hidden": [2], "local_steps": 1}},
+    secure_aggregation={"mode": "malicious"},
+)
+AUDIT = audit_layout(AUDITED_PLAN, TWO_CLASSES)
+
+
+def audited(draws: Draws) -> Headers:
+    """Yield audits of one record each, on either side."""
+    nobody = ScoredRecords(dict.fromkeys(ATTACKS, np.zeros(0, int)), np.zeros(0, int), np.zeros((0, 2), bool))
+    for number in range(RECORDS):
+        loss, unseen = (np.ldexp(draws.random(1), -int(draws.integers(0, 24))) * 6.0 for _ in range(2))
+        bins = {"loss": loss_bins(loss, 5.5), "calibrated": calibrated_bins(loss * 4.0, unseen * 4.0, 5.5)}
+        one = ScoredRecords(bins, draws.integers(0, 2, 1), draws.random((1, 2)) < 0.5)
+        sides = dict(zip(SIDES, draws.permutation([0, 1]), strict=True))
+        yield audit_header(AUDIT, {side: [(nobody, one)[at]] for side, at in sides.items()}, number % 2)
+
+
 NUMBER = FeatureSchema((COLUMNS,), 0, outputs=(1,))
 LABELS = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
 TIMES = FeatureSchema((COLUMNS,), 0, outputs=(2,), targets=(2,))
@@ -262,6 +291,7 @@ CASES: Mapping[str, Case] = {
     "excess": (Purpose.EVALUATION, evaluation_layout(SPEC, 2, excess=True), with_excess),
     "references": (Purpose.REFERENCE, reference_header(JUDGED_PLAN, TWO_CLASSES), judged_by_references),
     "slices": (Purpose.SLICES, SLICES.header, sliced),
+    "release audit": (Purpose.RELEASE_AUDIT, AUDIT.header, audited),
     "standardisation": (Purpose.STANDARDISATION, moments_layout(COLUMNS), standardised),
     "survey": (Purpose.SURVEY, SURVEY.header, surveyed),
     "statistics of columns": (Purpose.COLUMN_STATISTICS, STATISTICS.header, counted_columns),
@@ -331,6 +361,7 @@ def test_every_statistic_is_measured_and_every_guard_is_a_term_or_a_key() -> Non
         ({"evaluation": {"site_means": True, "scores": True}}, FeatureSchema((COLUMNS,), 3, (0,))),
         ({"objective": {"measure": "excess"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"evaluation": {"slices": {"outcomes": True}}}, FeatureSchema((COLUMNS,), 2, (0,))),
+        ({"evaluation": {"release_audit": {}}, "task": {"test_fraction": 0.2}}, TWO_CLASSES),
         ({"training": {"algorithm": "qffl"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"algorithm": "fedminmax"}}, FeatureSchema((COLUMNS,), 2, (0,))),
         ({"training": {"control_variates": True, "local_steps": 2}}, FeatureSchema((COLUMNS,), 2, (0,))),

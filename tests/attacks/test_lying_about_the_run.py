@@ -45,8 +45,9 @@ from fedfair.aggregation.round_subject import request_digest, round_subject
 from fedfair.aggregation.running_sum import Totals
 from fedfair.ids import RoundNumber
 from fedfair.plan.schema import Plan
-from fedfair.plan.sections import SlicesSection
+from fedfair.plan.sections import ReleaseAuditSection, SlicesSection
 from fedfair.policy.refusal_reasons import RefusalReason
+from fedfair.run.kept_sum import KeptSum
 from fedfair.run.packed_state import pack_state
 from fedfair.run.progress import FinalStage
 from fedfair.run.replica import OutOfStepError, RunReplica, Unkept
@@ -432,6 +433,7 @@ def plan_with(output: str, method: str) -> Plan:
     plan = small(output=output)
     way = {"method": "exact" if "exact" in method else "histogram"}
     way |= {"slices": SlicesSection(bins=2, outcomes=True) if "slices" in method else None}
+    way |= {"release_audit": ReleaseAuditSection() if "audit" in method else None}
     return plan.model_copy(update={"evaluation": plan.evaluation.model_copy(update=way)})
 
 
@@ -442,7 +444,7 @@ def states_of(plan: Plan, folder: Path) -> tuple[RunRules, list[RunState]]:
     return run.rules, [run.initial, *found]
 
 
-@pytest.mark.parametrize("method", ["histogram", "exact", "slices"])
+@pytest.mark.parametrize("method", ["histogram", "exact", "slices", "slices, audit"])
 @pytest.mark.parametrize("output", ["last", "best", "average"])
 def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
     tmp_path: Path, output: str, method: str
@@ -451,7 +453,8 @@ def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
     assert {state.stage for state in states} >= {Purpose.STANDARDISATION, Purpose.EVALUATION, Purpose.TRAINING}
     assert (Purpose.EXACT_EVALUATION in {state.stage for state in states}) == (method == "exact")
     searches = {state.slices.number for state in states if state.slices is not None}
-    assert searches == ({1, 2, 3, 4} if method == "slices" else set())
+    assert searches == ({1, 2, 3, 4} if "slices" in method else set())
+    assert [Purpose.RELEASE_AUDIT.value in state.kept for state in states].count(True) == ("audit" in method)
     for state in states:
         assert rules.may_be(state)
         if state.slices is not None:
@@ -459,6 +462,8 @@ def test_every_state_that_a_run_comes_to_is_taken_from_the_others(
             assert not rules.may_be(replace(state, slices=replace(state.slices, number=5 - state.slices.number)))
             assert not rules.may_be(replace(state, stage=Purpose.EVALUATION))
             assert not rules.may_be(replace(state, slices=states[-1].slices, stage=Purpose.SLICES))
+            kept = {Purpose.RELEASE_AUDIT.value: KeptSum(np.zeros(3), ("a",))}
+            assert not rules.may_be(replace(state, kept=kept))
         if rules.may_skip(state):
             assert rules.may_be(rules.skip(state, "nobody came"))
 

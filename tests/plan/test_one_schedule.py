@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedfair.aggregation.audit_sums import BINS, AuditQuestion, ScoredRecords, audit_header, audit_layout
 from fedfair.aggregation.distributed_dp import most_sums
 from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import loss_block
@@ -83,13 +84,15 @@ def plan_of(
     site_means: bool = False,
     scores: bool = False,
     slices: bool = False,
+    audit: bool = False,
     begins: str = "bound",
 ) -> Plan:
     noise = {"noise_multiplier": 6.0, "clip": 0.5}
     return Plan.model_validate(
         {
             "federation": {"name": "test", "collaborators": SITES, "min_collaborators": minimum},
-            "task": {"model": {"name": "linear"}, "standardize": standardize} | SOURCES[source],
+            "task": {"model": {"name": "linear"}, "standardize": standardize, "test_fraction": 0.25 * audit}
+            | SOURCES[source],
             "objective": {"measure": "loss", "worst_group_size": 0.5, "tradeoff": 0.5},
             "training": {
                 "algorithm": algorithm, "rounds": rounds, "output": output, "precision": "fp64", "batch_size": 8,
@@ -100,6 +103,7 @@ def plan_of(
             "evaluation": {
                 "every": every, "group_sizes": [0.5], "method": method, "bins": 8, "site_means": site_means,
                 "scores": scores, "slices": {"bins": 2} if slices else None,
+                "release_audit": {} if audit else None,
             },
         }
     )  # fmt: skip
@@ -121,6 +125,7 @@ def plans(draw: st.DrawFn) -> Plan:
             mode="malicious" if level is WHOLE else draw(st.sampled_from(["malicious", "semi-honest", "off"])),
             minimum=draw(st.none() | st.integers(2, 3)), site_means=not private and draw(st.booleans()),
             scores=not private and draw(st.booleans()), slices=not private and draw(st.booleans()),
+            audit=not private and draw(st.booleans()),
             begins=draw(st.sampled_from(["bound", "bound" if level is WHOLE else "quantile"])),
         )  # fmt: skip
     except ValueError:
@@ -153,6 +158,14 @@ def answer(request: SumRequest, plan: Plan, schema: FeatureSchema, scale: float)
             places = np.stack([PLACES % column.fine for column in layout.columns], axis=1)
             levels = np.full(len(PLACES), 3)
             header = slice_header(SliceQuestion.of(request.asked, layout), places, levels, layout)
+            return Totals(header, np.zeros(0), len(SITES))
+        case Purpose.RELEASE_AUDIT:
+            about = audit_layout(plan, schema)
+            own = AuditQuestion.of(request.asked, about)
+            bins = {attack: np.arange(len(PLACES)) % BINS for attack in about.attacks}
+            inside = np.ones((len(PLACES), len(own.slices)), bool)
+            records = [ScoredRecords(bins, PLACES % 2, inside)]
+            header = audit_header(about, {"train": records, "held_out": records}, 0)
             return Totals(header, np.zeros(0), len(SITES))
         case Purpose.EVALUATION:
             spec = histogram_spec(plan, schema)
@@ -191,7 +204,7 @@ def asked_for(plan: Plan) -> list[DueSum]:
 
 
 def question(due: DueSum, model: int) -> AggregationRequest:
-    prefixes = () if due.purpose is Purpose.SLICES else (0,) * 3 * (due.step > 1)
+    prefixes = () if due.purpose in (Purpose.SLICES, Purpose.RELEASE_AUDIT) else (0,) * 3 * (due.step > 1)
     query = QueryStep(due.step, prefixes) if due.step else None
     about = hashlib.sha256(bytes([model])).digest()
     return AggregationRequest("run", False, due.purpose, due.round, query, about, about, (1, 2, 3))

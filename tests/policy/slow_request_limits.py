@@ -13,7 +13,7 @@ from fedfair.policy.request_limits import MASKED_EVALUATIONS_ON_DEMAND, MASKED_R
 from fedfair.policy.site_config import SitePolicy
 from fedfair.statistics.table import Purpose
 
-EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION, Purpose.SLICES)
+EVALUATIONS = (Purpose.EVALUATION, Purpose.EXACT_EVALUATION, Purpose.SLICES, Purpose.RELEASE_AUDIT)
 
 _Place = tuple[str, str, int, int, str]
 """Run, purpose, round, step and, of an evaluation, the model; of a saved model under noise, no run or round."""

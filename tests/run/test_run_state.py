@@ -166,10 +166,11 @@ def spelled_out(state: RunState, plan_digest: bytes) -> bytes:
         b"" if state.query is None else text(state.query),
         bytes([bool(state.query_fault)]),
     ]
-    rare = [model(state.last), *(kept_sum(state.kept.get(word)) for word in KEPT), references(state.references)]
-    rare.append(sliced(state.slices))
+    *first, audit = (kept_sum(state.kept.get(word)) for word in KEPT)
+    rare = [model(state.last), *first, references(state.references), sliced(state.slices)]
     tree = state.tree
     rare.append(b"" if tree is None else struct.pack("<Q", tree.size) + b"".join(tree.peaks))
+    rare.append(audit)
     while rare and not rare[-1]:
         rare.pop()
     return sha256(labelled_message("fedfair/run-state/2", [*parts, *rare]))

@@ -287,7 +287,7 @@ def test_an_announced_length_of_exabytes_allocates_nothing() -> None:
     ("message", "complaint"),
     [
         (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, round=1, attempt=1)), "SumStart.purpose is 0"),
-        (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=9)), "SumStart.purpose is 9"),
+        (pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=10)), "SumStart.purpose is 10"),
         (
             pb.AggregatorFrame(sum=pb.SumStart(sum_number=1, purpose=1, round=1, attempt=1)),
             "SumStart.state has 0 bytes",

@@ -57,7 +57,7 @@ from fedfair.training.device import plain_arithmetic
 from fedfair.training.flat_model import FlatModel
 from fedfair.training.inference import evaluate
 from fedfair.training.model_faults import training_faults
-from fedfair.training.reference_training import ReferenceSetting, answered, judged, reference_addend
+from fedfair.training.reference_training import ReferenceParts, ReferenceSetting, answered, judged
 from fedfair.training.site_statistics import site_statistic
 
 
@@ -140,18 +140,14 @@ class VectorisedClients:
         said, own = ({name: pool.records for name, pool in each.items()} for each in (self._judged, self._ready()))
         self._answered = answered(said, own, self._model.record_loss)
 
-    def reference_addends(self, place: tuple[int, int]) -> Iterator[NDArray[np.float64]]:
-        """Yield what each collaborator adds to a sum of the references, which is computed one by one.
-
-        Args:
-            place: which of the sums, and which attempt at it.
-        """
-        references, pool = self._references, self._ready()["train"]
+    def reference_parts(self) -> Iterator[ReferenceParts]:
+        """Yield of each collaborator what sums about references are computed from, one by one."""
+        references, pools = self._references, self._ready()
         if references is None:
-            raise LocalProtocolError("a sum of references came before the references")
+            raise LocalProtocolError("a sum about references came before the references")
         setting, like = self._reference_setting(), self._model.flat
         for at, site in enumerate(self.names):
-            yield reference_addend(setting, site, pool.of_site(at), references, place, like)
+            yield setting, site, {name: pool.of_site(at) for name, pool in pools.items()}, references, like
 
     def _reference_setting(self) -> ReferenceSetting:
         return ReferenceSetting.of(self.plan, self._schema, self._model.record_loss)

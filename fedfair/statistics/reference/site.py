@@ -33,7 +33,10 @@ def _at_site(parts: SiteParts) -> Contribute:
 
 def _at_all_sites(sites: AllSites, request: SumRequest, _model: GlobalModel) -> NDArray[np.float64]:
     place = request.part, request.attempt
-    return added(sites.reference_addends(place))
+    return added(
+        reference_addend(setting, site, records["train"], references, place, like)
+        for setting, site, records, references, like in sites.reference_parts()
+    )
 
 
 SITE = SiteStatistic(_at_site, _at_all_sites)

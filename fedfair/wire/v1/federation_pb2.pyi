@@ -298,6 +298,7 @@ class SumStart(_message.Message):
         PURPOSE_REFERENCE: _ClassVar[SumStart.Purpose]
         PURPOSE_SLICES: _ClassVar[SumStart.Purpose]
         PURPOSE_COLUMN_STATISTICS: _ClassVar[SumStart.Purpose]
+        PURPOSE_RELEASE_AUDIT: _ClassVar[SumStart.Purpose]
     PURPOSE_UNSPECIFIED: SumStart.Purpose
     PURPOSE_TRAINING: SumStart.Purpose
     PURPOSE_EVALUATION: SumStart.Purpose
@@ -307,6 +308,7 @@ class SumStart(_message.Message):
     PURPOSE_REFERENCE: SumStart.Purpose
     PURPOSE_SLICES: SumStart.Purpose
     PURPOSE_COLUMN_STATISTICS: SumStart.Purpose
+    PURPOSE_RELEASE_AUDIT: SumStart.Purpose
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]

@@ -130,6 +130,11 @@ OPTIONS: Mapping[str, Sections] = {
         "evaluation": {"slices": {"bins": 3, "outcomes": True}},
         "secure_aggregation": {"mode": "malicious"},
     },
+    "evaluation.release_audit": {
+        "task": {"test_fraction": 0.3},
+        "evaluation": {"slices": {"bins": 3}, "release_audit": {"worst_slices": 2}},
+        "secure_aggregation": {"mode": "malicious"},
+    },
     "evaluation.loss_range": {"evaluation": {"loss_range": 2.0}},
     "sample_level.noise_multiplier": noised(noise_multiplier=0.5),
     "sample_level.clip": noised(clip=0.2),
