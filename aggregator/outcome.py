@@ -10,7 +10,10 @@ from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import ResultDocument, UnfinishedResult
 from fedfair.results.outcome import AggregatorFacts, EndState, RunSubject, run_outcome
+from fedfair.results.release import with_words
 from fedfair.rounds.exit_reasons import ExitReason
+from fedfair.transcript.evidence import FILE, read_evidence
+from fedfair.transcript.statement import ReleaseVerdict, StatementKind, parse_statement
 
 if TYPE_CHECKING:
     from aggregator.preparation import Run
@@ -48,5 +51,21 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
         masked = is_masked(run.plan)
         record = evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
         run.records.write_evaluation(record, told.kept_references)
+    if isinstance(result, ResultDocument):
+        release = with_words(result.release, run.plan.federation.collaborators, _verdicts(run))
+        if release is not None:
+            result = result.model_copy(update={"release": release})
     run.records.write_result(result)
     return result
+
+
+def _verdicts(run: Run) -> dict[str, ReleaseVerdict]:
+    """Return the word of each site that has signed the end of this run, as this side's own copy has it."""
+    path = run.records.spill_folder / FILE
+    if run.training_run.evaluation_only or not path.is_file():
+        return {}
+    found = read_evidence(path)
+    if found.same_run != (run.admission.federation, run.plan_digest, run.records.run_id):
+        return {}
+    said = (parse_statement(raw.encode("ascii")) for raw in found.statements.values())
+    return {str(one.participant): one.verdict for one in said if one.kind is StatementKind.FINAL}

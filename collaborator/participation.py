@@ -48,8 +48,10 @@ from fedfair.policy.refusal import Refusal
 from fedfair.process.stopping import stopping
 from fedfair.results.outcome import RunSubject
 from fedfair.run.kept_file import KeptFile
+from fedfair.run.output_sums import audited
 from fedfair.run.replica import RunReplica, Unkept
 from fedfair.run.saved_model import evaluation_run
+from fedfair.run.state import RunState
 from fedfair.run.training_run import TrainingRun
 from fedfair.store.disk import writing
 from fedfair.store.spilled import SpilledVectors
@@ -57,6 +59,8 @@ from fedfair.terms.at_sites import SiteMemory, site_memory
 from fedfair.tracking.site_tracking import SiteTracking
 from fedfair.tracking.targets import TrackTarget
 from fedfair.tracking.tracker import TrackedRun, tracked_facts
+from fedfair.transcript.release_verdict import release_verdict
+from fedfair.transcript.statement import ReleaseVerdict
 from fedfair.wire.calling import Address
 from fedfair.wire.frames import Finished, Hello
 from fedfair.wire.service import KEEPALIVE, KeepAlive
@@ -132,7 +136,11 @@ def follower_of(ready: Readiness, store: RunStore, recording: RunRecording, open
 
     key = ready.site.identity().signing_key
     signatory = Signatory(ready.site.federation, ready.site.participant, binding.digest, ready.approval, key)
-    witness = SiteWitness(signatory, plan, ready.site.runs)
+
+    def verdict(state: RunState) -> ReleaseVerdict:
+        return release_verdict(plan, ready.site.config.policy.release, audited(plan, binding.schema, state))
+
+    witness = SiteWitness(signatory, plan, ready.site.runs, verdict)
     return RunFollower(ready.task, replica, on_demand, recording, opened, witness)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfair.news.site import RunFileUnwritten
+from fedfair.news.site import ReleaseWithheld, RunFileUnwritten
 from fedfair.run.progress import FinalStage
 from fedfair.store.atomic_file import write_whole
 from fedfair.transcript.checkpoints import Checkpoints
@@ -151,6 +151,8 @@ class SiteWitness:
 
     def _sign(self, replica: RunReplica, kind: StatementKind) -> None:
         verdict = self._verdict(replica.state) if kind is StatementKind.FINAL else NOT_ASKED
+        if verdict.reasons:
+            self._notices.append(ReleaseWithheld(", ".join(reason.value for reason in verdict.reasons)))
         self.last = self._signatory.statement(replica, kind, verdict)
         path = self._runs / replica.run_id / STATEMENTS
         try:

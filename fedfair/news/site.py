@@ -279,6 +279,22 @@ class OwnRecordsEvaluated(News):
         return watched.evaluated(status, watched.PooledEvaluation(int(self.figures.round), pooled))
 
 
+class ReleaseWithheld(News):
+    """This site does not agree to the release of the model, and has signed that.
+
+    Attributes:
+        reasons: why, from the closed list of a statement.
+    """
+
+    level = LogLevel.WARNING
+    text = (
+        "this site withholds its agreement to the release of the model: {reasons}; its policy (policy.release) "
+        "and its own copy of the release audit decide that -> look at the audit in the report of the run"
+    )
+
+    reasons: str
+
+
 class RunFileUnwritten(News):
     """A file of this site's own copy of the run cannot be written; the run continues.
 

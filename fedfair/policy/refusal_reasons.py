@@ -53,6 +53,7 @@ class RefusalReason(enum.Enum):
     POLICY_EARLIER_COHORT = "its own policy refuses the request: earlier_cohort"
     POLICY_MAX_REOPENED_SUMS = "its own policy refuses the request: max_reopened_sums"
     POLICY_ROWS = "its own policy refuses the request: rows"
+    POLICY_RELEASE = "its own policy refuses the request: release"
     SECAGG = "its secure aggregation refuses the request"
     SECAGG_ENCODING = "its secure aggregation refuses the request: encoding"
     SECAGG_POLICY = "its secure aggregation refuses the request: policy"

@@ -111,6 +111,23 @@ class WithdrawalsSection(fields.Section):
     withdrawn: with fewer this site waits; 1 never waits, and shows what a single person has added"""
 
 
+class ReleaseSection(fields.Section):
+    """What a release audit may find before this site withholds its agreement (docs/explain/release-audit.md)."""
+
+    membership_tpr_at_01: float | None = Field(default=0.05, ge=0, le=1)
+    """the most of its training records that may be found at one mistake in a hundred, in any group, 0 to 1; null
+    for any"""
+    membership_tpr_at_001: float | None = Field(default=0.01, ge=0, le=1)
+    """the same at one mistake in a thousand"""
+    epsilon_lower_bound: float | None = Field(default=None, ge=0)
+    """the most that the audit may prove epsilon to be, from 0; null for any"""
+    judged_by: Literal["lower_end", "estimate"] = "lower_end"
+    """what is compared with the limits on records that are found: lower_end (of the interval, which is evidence)
+    or estimate (withholds sooner, also by chance)"""
+    require_audit: bool = False
+    """true takes part in no plan without evaluation.release_audit"""
+
+
 class SitePolicy(fields.Section):
     """The terms that hold for every request of a plan to this site."""
 
@@ -197,6 +214,8 @@ class SitePolicy(fields.Section):
     round 1)"""
     withdrawals: WithdrawalsSection = WithdrawalsSection()
     """what holds after persons have withdrawn"""
+    release: ReleaseSection = ReleaseSection()
+    """what a release audit may find before this site withholds its agreement to the model's release"""
     survey: Literal["warn", "stop"] = "warn"
     """what this site does where a survey before round 1 shows a wrong unit or coding of its own: warn (name it and
     continue), or stop (name it and leave before anything is trained)"""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from fedfair.plan.algorithms import ALGORITHMS
 from fedfair.plan.derived import (
+    audits_release,
     clip_ceiling,
     given_references,
     is_masked,
@@ -19,6 +20,7 @@ from fedfair.plan.derived import (
     protects_records,
     quorum,
     resists_lies,
+    trains,
 )
 from fedfair.plan.description import TRAP_WEIGHTS
 from fedfair.plan.digest import beginning_digest, format_digest
@@ -100,6 +102,8 @@ def terms(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
     yield from _rows(plan, policy)
     yield from _purposes(asked, policy)
     yield from _revelations(asked, policy)
+    if not asked.evaluation_only and trains(plan):
+        yield _release(plan, policy)
 
 
 def code_fault(asked: AskedTerms, policy: SitePolicy) -> Term | None:
@@ -301,6 +305,14 @@ def _revelations(asked: AskedTerms, policy: SitePolicy) -> Iterator[Term]:
         term = Term("reveals", kind, allowed)
         fault = f"{source} reveals {kind}; this site's policy allows {allowed}"
         yield term.unless(kind in policy.reveals, fault, f"add {kind} to policy.reveals")
+
+
+def _release(plan: Plan, policy: SitePolicy) -> Term:
+    planned, required = audits_release(plan), policy.release.require_audit
+    term = Term("release", f"audit: {_yes(planned)}", f"require_audit: {_yes(required)}")
+    fault = "the plan has no evaluation.release_audit; this site's policy takes part in no plan without one"
+    change = "state evaluation.release_audit: {} in the plan, or set policy.release.require_audit: false"
+    return term.unless(planned or not required, fault, change)
 
 
 def _ceiling(key: str, place: str, value: float, most: float | None) -> Term:

@@ -98,6 +98,7 @@ SITE_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("collaborator.yaml: policy", site_config.SitePolicy),
     ("policy.all_plans", site_config.AllPlansSection),
     ("policy.withdrawals", site_config.WithdrawalsSection),
+    ("policy.release", site_config.ReleaseSection),
     ("collaborator.yaml: budget", site_config.BudgetSection),
     ("site.yaml", site_settings.SiteSettings),
     ("site.yaml: hours", site_settings.HoursSection),

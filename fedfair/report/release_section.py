@@ -8,7 +8,14 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from fedfair.report.blocks import bullets, paragraph, table
-from fedfair.results.release import AuditFigures, FoundMembers, ReleaseFigures, audit_sentences, group_words
+from fedfair.results.release import (
+    AuditFigures,
+    FoundMembers,
+    ReleaseFigures,
+    audit_sentences,
+    group_words,
+    withheld_sentence,
+)
 
 TITLE = "What the model gives away about who was trained on"
 
@@ -20,7 +27,8 @@ _LIMITS = (
 
 def release_parts(fields: ReleaseFigures) -> Markup:
     """Return what a page says about a release."""
-    lead = paragraph(" ".join(audit_sentences(fields)), "lead")
+    said = " ".join((*withheld_sentence(fields), *audit_sentences(fields)))
+    lead = paragraph(said, "lead")
     return lead if fields.audit is None else lead + _audit(fields.audit)
 
 

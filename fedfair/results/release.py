@@ -5,7 +5,7 @@ Part of the model in `document.py`; what the figures mean is `aggregation.audit_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from fedfair.aggregation.audit_findings import MISTAKES, AuditedGroup, AuditFindings
@@ -14,6 +14,7 @@ from fedfair.plan.schema import Plan
 from fedfair.results.frozen import FrozenPart, given
 from fedfair.results.slices import SliceCellFields, cell_fields, slice_words
 from fedfair.run.progress import RunResult
+from fedfair.transcript.statement import Release, ReleaseVerdict
 
 
 class FoundMembers(FrozenPart):
@@ -72,8 +73,24 @@ class AuditFigures(FrozenPart):
     person may have records at several sites"""
 
 
+class SiteRelease(FrozenPart):
+    """A site's word on the release of the model, as it has signed it at the end of the run."""
+
+    word: Literal["agreed", "withheld", "not asked", "no statement"]
+    """no statement: it has signed no end of the run that is this one"""
+
+    reasons: tuple[str, ...] | None = None
+    """why it withholds; omitted with any other word"""
+
+
 class ReleaseFigures(FrozenPart):
     """Whether the output model may leave."""
+
+    state: Literal["released", "not released"] | None = None
+    """released: every site has agreed; omitted where no site has a say, as in a simulation"""
+
+    by: dict[str, SiteRelease] | None = None
+    """the word of every site; omitted where the state is"""
 
     audit: AuditFigures | None = None
     """how well it keeps who was trained on; omitted where the audit could not be had"""
@@ -84,6 +101,31 @@ def release_figures(run: RunResult, plan: Plan) -> ReleaseFigures | None:
     if not (audits_release(plan) and run.finished):
         return None
     return ReleaseFigures(**given(audit=None if run.audit is None else _audit(run.audit, plan)))
+
+
+def with_words(
+    figures: ReleaseFigures | None, sites: Sequence[str], said: Mapping[str, ReleaseVerdict]
+) -> ReleaseFigures | None:
+    """Return what a result tells of a release with the words of the sites; None where nobody is asked.
+
+    Args:
+        figures: of the run; None without an audit.
+        sites: all of the plan's.
+        said: the verdict of each that has signed the end of this run.
+    """
+    if figures is None and all(one.release is Release.NOT_ASKED for one in said.values()):
+        return None
+    by = {
+        name: SiteRelease.model_validate(
+            {"word": one.release.value, **given(reasons=tuple(each.value for each in one.reasons) or None)}
+        )
+        if (one := said.get(name)) is not None
+        else SiteRelease(word="no statement")
+        for name in sites
+    }
+    agreed = all(one.word == "agreed" for one in by.values())
+    state = "released" if agreed else "not released"
+    return (figures or ReleaseFigures()).model_copy(update={"state": state, "by": by})
 
 
 def _audit(found: AuditFindings, plan: Plan) -> AuditFigures:
@@ -117,10 +159,21 @@ def group_words(one: AuditedGroupFields) -> str:
     return "everybody" if one.label is None else f"class {one.label}"
 
 
+def withheld_sentence(fields: ReleaseFigures | None) -> Iterator[str]:
+    """Yield that a model is not released, and by whom; nothing where it is, or nobody was asked."""
+    if fields is None or fields.state != "not released" or fields.by is None:
+        return
+    others = {name: one for name, one in fields.by.items() if one.word != "agreed"}
+    names = [f"{name} ({', '.join(one.reasons or (one.word,))})" for name, one in others.items()]
+    yield f"The model is not released by {', '.join(names)}: do not hand it out."
+
+
 def audit_sentences(fields: ReleaseFigures | None) -> Iterator[str]:
     """Yield what a terminal says about an audit; nothing where none was planned."""
     if fields is None:
         return
+    if fields.state == "released":
+        yield "Every site has agreed to the release of the model."
     if fields.audit is None:
         yield "The release audit could not be had."
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fedfair.plan.losses import PinballLoss
 from fedfair.results.document import ResultDocument
-from fedfair.results.release import audit_sentences
+from fedfair.results.release import audit_sentences, withheld_sentence
 from fedfair.results.slices import slice_sentences
 from fedfair.templates import sentences
 
@@ -25,7 +25,8 @@ def result_warnings(result: ResultDocument) -> tuple[str, ...]:
     verdict = result.verdict
     faults = verdict.sentences if verdict is not None and verdict.findings else ()
     values = {"result": result, "many_above": MANY_ABOVE, "quantile_loss": PinballLoss.title}
-    return (*sentences("fedfair.results", "warnings.txt.jinja", **values), *faults)
+    found = sentences("fedfair.results", "warnings.txt.jinja", **values)
+    return (*withheld_sentence(result.release), *found, *faults)
 
 
 def reassurance(result: ResultDocument) -> tuple[str, ...]:

@@ -163,6 +163,14 @@ AGGREGATOR: list[tuple[News, str]] = [
 ]
 
 SITE: list[tuple[News, str]] = [
+    (
+        site.ReleaseWithheld("membership-tpr-at-01"),
+        (
+            "this site withholds its agreement to the release of the model: membership-tpr-at-01; its policy "
+            "(policy.release) and its own copy of the release audit decide that -> look at the audit in the "
+            "report of the run"
+        ),
+    ),
     (site.RunJoined("0123456789abcdef", 3, 20), "connected; run 01234567 stands at round 3 of 20"),
     (site.SiteStatusServed("http://localhost:1/"), "the status of this site is at http://localhost:1/"),
     (

@@ -160,8 +160,8 @@ def test_a_change_of_any_value_changes_the_digest() -> None:
         "classes", "loss_bound", "local_epochs", "threshold_learning_rate", "loss_range", "train",
         "test", "label_values", "collaborator", "columns", "comment", "thousands", "label_above",
         "server_optimizer", "control_variates", "initial", "survey", "target", "time", "event",
-        "measure", "reference", "threshold_init", "weight_decay", "patience", "slices", "parameters", "release_audit",
-        "frozen", "group_size", *OptionsSection.model_fields,
+        "measure", "reference", "threshold_init", "weight_decay", "patience", "slices", "parameters",
+        "frozen", "group_size", "release_audit", *OptionsSection.model_fields,
     }  # fmt: skip
 
 

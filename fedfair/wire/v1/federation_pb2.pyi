@@ -135,6 +135,7 @@ class Abstain(_message.Message):
         REASON_POLICY_MAX_BINS: _ClassVar[Abstain.Reason]
         REASON_POLICY_MAX_BINS_PER_RECORD: _ClassVar[Abstain.Reason]
         REASON_POLICY_ALL_PLANS: _ClassVar[Abstain.Reason]
+        REASON_POLICY_RELEASE: _ClassVar[Abstain.Reason]
     REASON_UNSPECIFIED: Abstain.Reason
     REASON_PLAN_EVALUATION: Abstain.Reason
     REASON_PLAN_STANDARDISATION: Abstain.Reason
@@ -207,6 +208,7 @@ class Abstain(_message.Message):
     REASON_POLICY_MAX_BINS: Abstain.Reason
     REASON_POLICY_MAX_BINS_PER_RECORD: Abstain.Reason
     REASON_POLICY_ALL_PLANS: Abstain.Reason
+    REASON_POLICY_RELEASE: Abstain.Reason
     SUM_NUMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
