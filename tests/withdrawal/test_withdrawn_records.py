@@ -161,7 +161,7 @@ def test_the_plans_filters_come_after(tmp_path: Path) -> None:
 
 
 def test_whose_each_record_is_goes_along_to_its_split(tmp_path: Path) -> None:
-    own = withdraw(tmp_path)
+    own = withdraw(tmp_path, *GONE)
     write(tmp_path, "csv", lines())
     owners = owners_of(own)
     assert owners is not None
