@@ -9,6 +9,7 @@ from fedfair.consortium.studies import StudyPhase
 from tests.hub.hub_kit import SITES, Consortium, PlayedHub, play
 from tests.interop import federation_kit
 from tests.plans import small_plan
+from tests.transcript.signed_end import proven_end
 
 
 def alone(consortium: Consortium, study: str) -> dict[str, bytes]:
@@ -44,6 +45,8 @@ def test_two_studies_at_once_end_as_each_does_alone(tmp_path: Path) -> None:
 
     play(consortium, scenario)
     for study in plans:
+        folder = consortium.hub.study(study)
+        assert list(proven_end(folder / "save", consortium.workspaces[study].plan).signed) == list(SITES[:2])
         found = parameters(consortium.hub.study(study) / "save" / "last.safetensors")
         assert found == alone(consortium, study), study
 

@@ -19,6 +19,7 @@ from fedfair.rounds.exit_reasons import ExitReason
 from tests.interop.federation_kit import Federation, Watching, prepared
 from tests.patience import PATIENCE
 from tests.plans import small_plan
+from tests.transcript.signed_end import proven_end
 
 
 async def aggregate(workspace: Workspace, port: int, until: int | None, *, repeats_rounds: bool = False) -> Ending:
@@ -73,3 +74,6 @@ def test_an_old_copy_of_the_journal_kills_no_site_and_is_continued_at_the_operat
     ]
     assert endings[2].why is ExitReason.RESTORED
     assert "the sites are ahead by" in endings[2].words
+    # The evidence was put back and stopped too, and ends whole: eight rounds and what lies between, signed by all.
+    proven = proven_end(tmp_path / "save", workspace.plan)
+    assert (proven.rounds, list(proven.signed)) == (8, list(workspace.collaborators))
