@@ -13,6 +13,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fedfair.api.fair_estimator import FairEstimator, counted_records
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
+from fedfair.conformal.class_sets import is_in_set
+from fedfair.conformal.prediction_sets import PredictionSets
+from fedfair.conformal.promise import Promise
+from fedfair.conformal.threshold import worst_kept
 from fedfair.fairness.constant_prediction import best_constant_risk
 from fedfair.fairness.linear_design import Array, linear_design
 from fedfair.fairness.linear_fit import fit_linear, linear_losses
@@ -42,6 +46,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         intercept_: array (1,) or (K,).
         verdict_: whether the worst group of the training records is served better than by guessing, and from which
             group size on.
+        sets_: the promise of `predict_sets`, after `calibrate_sets`.
 
     Example:
         >>> import fedfair
@@ -78,6 +83,7 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
         self._check_parameters()
+        self.__dict__.pop("sets_", None)  # those of an earlier fit
         features, answers = self._checked(X, y)
         check_classification_targets(answers)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
@@ -126,6 +132,38 @@ class FairClassifier(ClassifierMixin, FairEstimator):  # type: ignore[misc]
         places = (logits > 0.0).astype(np.int64) if logits.ndim == 1 else logits.argmax(axis=1)
         chosen: np.ndarray = self.classes_[places]
         return chosen
+
+    def calibrate_sets(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        *,
+        group_size: float | None = None,
+        missed: float = 0.1,
+        confidence: float = 0.95,
+    ) -> FairClassifier:
+        """Find on held-out records which sets of labels miss no group of a size more often than a share.
+
+        Args:
+            X: array, sparse matrix or DataFrame (n, p), of records that no fit or choice of a model has seen.
+            y: labels (n,), of those of the fit.
+            group_size: the least share of people that a group has; None for `worst_group_size`.
+            missed: the most of any such group whose label is not in its set, on average over draws of records.
+            confidence: of `sets_.missed_at_most`, the bound on the share of all people whom these sets miss.
+
+        Raises:
+            ValueError: a parameter is out of its range, the records are too few for the promise, or a label is
+                none of the training labels.
+        """
+        size = self.worst_group_size if group_size is None else group_size
+        promise, scores = Promise(size, missed, confidence), np.exp(-self.record_losses(X, y))
+        self.sets_ = PredictionSets("classes", promise, "test", len(scores), worst_kept(scores, promise))
+        return self
+
+    def predict_sets(self, X: Any) -> np.ndarray:  # noqa: N803
+        """Return which of `classes_` are in the set of each record: bool array (n, K), after `calibrate_sets`."""
+        check_is_fitted(self, "sets_")
+        return is_in_set(self.predict_proba(X), self.sets_.bound)
 
     def record_losses(self, X: Any, y: Any) -> Array:  # noqa: N803
         """Return the cross-entropy of each record in nats: array (n,), for `fedfair.worst_group_risk`.

@@ -10,8 +10,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fedfair.api.fair_estimator import CountedRecords, FairEstimator, counted_records
 from fedfair.api.fit_verdict import FitVerdict, fit_verdict
+from fedfair.conformal.intervals import reach
+from fedfair.conformal.prediction_sets import PredictionSets
+from fedfair.conformal.promise import Promise
+from fedfair.conformal.threshold import worst_kept
 from fedfair.fairness.linear_design import Array, RegressionDesign, regression_design
 from fedfair.fairness.linear_fit import fit_linear
+from fedfair.plan.losses import SquaredLoss
 
 
 class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
@@ -32,6 +37,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
         intercept_: the constant.
         verdict_: whether the worst group of the training records is served better than by one prediction for
             all, and from which group size on.
+        sets_: the promise of `predict_intervals`, after `calibrate_intervals`.
 
     Example:
         >>> import fedfair
@@ -57,6 +63,7 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
             ValueError: a parameter is out of its range, or the records are none that a model can be fitted to.
         """
         self._check_parameters()
+        self.__dict__.pop("sets_", None)  # those of an earlier fit
         features, answers = self._checked(X, y, y_numeric=True)
         weights = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
         held = counted_records(features, np.asarray(answers, np.float64), weights)
@@ -85,6 +92,39 @@ class FairRegressor(RegressorMixin, FairEstimator):  # type: ignore[misc]
         features, _ = self._checked(X, reset=False)
         predicted: Array = features @ self.coef_ + self.intercept_
         return predicted
+
+    def calibrate_intervals(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        *,
+        group_size: float | None = None,
+        missed: float = 0.1,
+        confidence: float = 0.95,
+    ) -> FairRegressor:
+        """Find on held-out records which intervals miss no group of a size more often than a share.
+
+        Args:
+            X: array, sparse matrix or DataFrame (n, p), of records that no fit or choice of a model has seen.
+            y: numbers (n,), finite.
+            group_size: the least share of people that a group has; None for `worst_group_size`.
+            missed: the most of any such group whose number is not in its interval, on average over draws.
+            confidence: of `sets_.missed_at_most`, the bound on the share of all people whom these intervals miss.
+
+        Raises:
+            ValueError: a parameter is out of its range, or the records are too few for the promise.
+        """
+        size = self.worst_group_size if group_size is None else group_size
+        promise, losses = Promise(size, missed, confidence), self.record_losses(X, y)
+        self.sets_ = PredictionSets("interval", promise, "test", len(losses), -worst_kept(-losses, promise))
+        return self
+
+    def predict_intervals(self, X: Any) -> Array:  # noqa: N803
+        """Return where the interval of each record begins and ends: array (n, 2), after `calibrate_intervals`."""
+        check_is_fitted(self, "sets_")
+        below, above = reach(SquaredLoss(name="squared"), self.sets_.bound)
+        intervals: Array = self.predict(X)[:, None] + np.array([-below, above])
+        return intervals
 
     def record_losses(self, X: Any, y: Any) -> Array:  # noqa: N803
         """Return the squared error of each record: array (n,), for `fedfair.worst_group_risk`."""

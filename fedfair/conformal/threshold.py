@@ -17,6 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfair.conformal.promise import Promise
+
 
 def bins_missed(worst_first: NDArray[np.integer], allowed: int) -> int:
     """Return how many bins are before the threshold.
@@ -26,3 +28,19 @@ def bins_missed(worst_first: NDArray[np.integer], allowed: int) -> int:
         allowed: m, from 1 to the number of records.
     """
     return int(np.searchsorted(np.cumsum(worst_first), allowed, side="left"))
+
+
+def worst_kept(fits: NDArray[np.float64], promise: Promise) -> float:
+    """Return the fit of the worst record whose answer is in its set: the m-th worst, of records without bins.
+
+    Args:
+        fits: (n,), how well the model fits each held-out record's true answer, higher where it fits better.
+        promise: of the sets.
+
+    Raises:
+        ValueError: the records are too few for the promise.
+    """
+    allowed = promise.allowed(len(fits))
+    if not allowed:
+        raise ValueError(f"this promise takes {promise.needed(1)} held-out records, and there are {len(fits)}")
+    return float(np.partition(fits, allowed - 1)[allowed - 1])
