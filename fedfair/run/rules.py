@@ -247,7 +247,7 @@ class RunRules:
         if request is None:
             raise LocalProtocolError("a finished training run accepts no further total")
         check_totals(totals, request)
-        leaf = leaf_of_sum(request, totals, members, state.digest(NO_PLAN))
+        leaf = leaf_of_sum(request, totals, members, state.digest(NO_PLAN), state.model.vector_sha256)
         if self._setting.is_noised:
             totals = sum_kind(request.purpose).possible(totals, self._plan, self._schema)
         applied = self._rules[request.purpose].apply(state, totals, members)
@@ -273,7 +273,7 @@ class RunRules:
         vector = np.array(model.vector, before.dtype)
         after = self._setting.after_round(state, vector, model.threshold, state.terms)
         made, about = after.model.vector_sha256, state.digest(NO_PLAN)
-        leaf = leaf_of_model(int(after.rounds_done), made, contributors, about)
+        leaf = leaf_of_model(int(after.rounds_done), made, contributors, about, state.model.vector_sha256)
         return self._closed(state, Applied(after), leaf)
 
     # -------------------------------------------------------------- leaving out

@@ -27,7 +27,9 @@ def longer_transcript(before: RunState, leaf: TranscriptLeaf, plan: Plan, layout
     tree = before.tree or MerkleFrontier()
     if not _begins(before, plan):
         return AddedLeaves(tree, (leaf,))
-    begun = leaf_of_beginning(plan, layout, int(before.rounds_done), before.digest(NO_PLAN))
+    begun = leaf_of_beginning(
+        plan, layout, int(before.rounds_done), before.digest(NO_PLAN), before.model.vector_sha256
+    )
     return AddedLeaves(tree, (begun, leaf))
 
 

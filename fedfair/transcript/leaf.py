@@ -3,6 +3,7 @@
     label "fedfair/transcript-leaf/1", then, each with its length in front:
     kind (32 bytes, the word of the statistic padded with zeros), round (8 bytes) and contributors (4 bytes),
     digests of the request, of the opened totals and of the names of the members, and of the state before the sum
+    and the model in it
 
 Every leaf has the same length, so a file of them has a leaf at every multiple of it. The state is the digest of
 `RunState` under no plan (32 zero bytes in the place of the plan's digest): the plan is bound by the first leaf and
@@ -37,6 +38,7 @@ _KIND_BYTES = 32
 _ROUND = next(purpose.value for purpose in Purpose if purpose.statistic.when is When.ROUND)
 _PLACE = struct.Struct(">QI")
 _DIGEST_BYTES = 32
+_DIGESTS = 5
 _MEMBERS_LABEL, _TOTALS_LABEL = "fedfair/sum-members/1", "fedfair/opened-sum/1"
 
 
@@ -52,6 +54,7 @@ class TranscriptLeaf:
         totals: 32 bytes, the opened totals; of a beginning, digest of the model's layout.
         members: 32 bytes, of the members' names; of a beginning, of nobody's.
         state: 32 bytes, the state that the sum was about, or that the plan begins with.
+        model: 32 bytes, SHA-256 of the vector of the global model in that state.
     """
 
     kind: str
@@ -61,12 +64,15 @@ class TranscriptLeaf:
     totals: bytes
     members: bytes
     state: bytes
+    model: bytes
 
     def encode(self) -> bytes:
         """Return the `LEAF_BYTES` bytes of the leaf."""
         place = _PLACE.pack(self.round, self.contributors)
         kind = self.kind.encode("ascii").ljust(_KIND_BYTES, b"\0")
-        return labelled_message(LABEL, [kind, place, self.request, self.totals, self.members, self.state])
+        return labelled_message(
+            LABEL, [kind, place, self.request, self.totals, self.members, self.state, self.model]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,7 @@ class AddedLeaves:
         return tree
 
 
-_NOTHING = TranscriptLeaf("", 0, 0, *[bytes(_DIGEST_BYTES)] * 4)
+_NOTHING = TranscriptLeaf("", 0, 0, *[bytes(_DIGEST_BYTES)] * _DIGESTS)
 LEAF_BYTES = len(_NOTHING.encode())
 _LENGTH = struct.calcsize(">I")
 _KIND_AT = len(LABEL) + 1 + 2 * _LENGTH
@@ -104,14 +110,14 @@ def decode_leaf(raw: bytes) -> TranscriptLeaf:
         ValueError: no leaf has.
     """
     at, fields = len(LABEL) + 1 + _LENGTH, list[bytes]()
-    for length in (_KIND_BYTES, _PLACE.size, *[_DIGEST_BYTES] * 4):
+    for length in (_KIND_BYTES, _PLACE.size, *[_DIGEST_BYTES] * _DIGESTS):
         fields.append(raw[at + _LENGTH : at + _LENGTH + length])
         at += _LENGTH + length
     if len(raw) != LEAF_BYTES:
         raise ValueError(f"a leaf of {len(raw)} bytes, not {LEAF_BYTES}")
-    kind, place, request, totals, members, state = fields
+    kind, place, *digests = fields
     counts: tuple[int, int] = _PLACE.unpack(place)
-    leaf = TranscriptLeaf(kind.rstrip(b"\0").decode("ascii"), *counts, request, totals, members, state)
+    leaf = TranscriptLeaf(kind.rstrip(b"\0").decode("ascii"), *counts, *digests)
     if leaf.encode() != raw:
         raise ValueError("not the bytes of a leaf")
     return leaf
@@ -128,7 +134,9 @@ def summed_in(raw: bytes) -> tuple[str, int]:
     return kind, number
 
 
-def leaf_of_sum(request: SumRequest, totals: Totals, members: Collection[str], state: bytes) -> TranscriptLeaf:
+def leaf_of_sum(
+    request: SumRequest, totals: Totals, members: Collection[str], state: bytes, model: bytes
+) -> TranscriptLeaf:
     """Return the leaf of an opened sum.
 
     Args:
@@ -136,6 +144,7 @@ def leaf_of_sum(request: SumRequest, totals: Totals, members: Collection[str], s
         totals: what it opened to.
         members: who is in it.
         state: digest of the state that it is about, 32 bytes.
+        model: SHA-256 of the global model of that state, 32 bytes.
     """
     body = totals.body
     opened = [vector_sha256(totals.header), body.dtype.newbyteorder("<").str.encode(), vector_sha256(body)]
@@ -147,22 +156,24 @@ def leaf_of_sum(request: SumRequest, totals: Totals, members: Collection[str], s
         _digest(_TOTALS_LABEL, opened),
         members_digest(members),
         state,
+        model,
     )
 
 
-def leaf_of_model(number: int, model: bytes, contributors: int, state: bytes) -> TranscriptLeaf:
+def leaf_of_model(number: int, made: bytes, contributors: int, state: bytes, model: bytes) -> TranscriptLeaf:
     """Return the leaf of a training round that no weighted sum carried; only a simulation can have one.
 
     Args:
         number: of the training round, from 1.
-        model: SHA-256 of the model after it, 32 bytes; nothing was asked of sites, so it stands for that too.
+        made: SHA-256 of the model after it, 32 bytes; nothing was asked of sites, so it stands for that too.
         contributors: how many took part.
         state: as for `leaf_of_sum`.
+        model: as for `leaf_of_sum`.
     """
-    return TranscriptLeaf(_ROUND, number, contributors, model, model, members_digest(()), state)
+    return TranscriptLeaf(_ROUND, number, contributors, made, made, members_digest(()), state, model)
 
 
-def leaf_of_beginning(plan: Plan, layout: Layout, rounds_done: int, state: bytes) -> TranscriptLeaf:
+def leaf_of_beginning(plan: Plan, layout: Layout, rounds_done: int, state: bytes, model: bytes) -> TranscriptLeaf:
     """Return the leaf with which a plan begins.
 
     Args:
@@ -170,9 +181,10 @@ def leaf_of_beginning(plan: Plan, layout: Layout, rounds_done: int, state: bytes
         layout: of its model.
         rounds_done: training rounds that are behind it.
         state: digest of the state that it begins with, 32 bytes.
+        model: SHA-256 of the model before round 1, 32 bytes.
     """
     digest = hashlib.sha256(canonical_plan(plan)).digest()
-    return TranscriptLeaf(BEGIN, rounds_done, 0, digest, layout.digest, members_digest(()), state)
+    return TranscriptLeaf(BEGIN, rounds_done, 0, digest, layout.digest, members_digest(()), state, model)
 
 
 def members_digest(members: Collection[str]) -> bytes:

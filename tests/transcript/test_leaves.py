@@ -20,7 +20,7 @@ from fedfair.transcript.leaf_file import LeafFile, Leaves
 from fedfair.transcript.merkle import MerkleFrontier, leaf_hash
 from tests.transcript.played import LAYOUT, SITES, Play, plan_of
 
-LEAF = TranscriptLeaf("training", 7, 3, *(bytes([number]) * 32 for number in (1, 2, 3, 4)))
+LEAF = TranscriptLeaf("training", 7, 3, *(bytes([number]) * 32 for number in (1, 2, 3, 4, 5)))
 
 
 def tree_of(leaves: list[TranscriptLeaf]) -> MerkleFrontier:
@@ -52,6 +52,7 @@ def test_a_run_has_a_leaf_for_its_beginning_and_for_each_sum() -> None:
     assert play.run.state.tree is None
     play.finish()
     first, *sums = play.leaves
+    assert sums[-1].model == play.run.state.model.vector_sha256 != first.model
     assert (first.kind, first.state, first.totals) == (BEGIN, begun, LAYOUT.digest)
     assert first.request == hashlib.sha256(canonical_plan(play.plan)).digest()
     assert [(leaf.kind, leaf.round, leaf.contributors) for leaf in sums] == [
