@@ -50,7 +50,7 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     if evaluated is not None:
         masked = is_masked(run.plan)
         record = evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
-        run.records.write_evaluation(record, told.kept_references)
+        run.records.write_evaluation(record, evaluated.header, told.kept_references)
     if isinstance(result, ResultDocument):
         release = with_words(result.release, run.plan.federation.collaborators, _verdicts(run))
         if release is not None:

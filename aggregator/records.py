@@ -11,6 +11,7 @@
     logs/aggregator_told.jsonl          one line for every collaborator that was notified that the run is over
     logs/aggregator_refusals.jsonl      one line for every sum that a collaborator took no part in, in its words
     save/evaluation.json                the sums behind the result, by the contract `fedfair/evaluation/1`
+    save/evaluation.bin                 the opened sum itself, of which the transcript has a leaf
     result.json                         the result, by the contract `fedfair/result/1`
 
 Every line of the four `.jsonl` logs has `time` (ISO 8601, UTC, milliseconds) and the `run_id` of its run.
@@ -32,9 +33,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aggregator.journal import Journal, JournalEntry
 from fedfair.aggregation.cvar_bounds import SplitSummary
-from fedfair.aggregation.evaluation_file import EvaluationRecord, to_text
+from fedfair.aggregation.evaluation_file import OPENED_SUFFIX, EvaluationRecord, header_bytes, to_text
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.ids import ParticipantId
@@ -53,7 +57,7 @@ from fedfair.run.saved_model import ModelOrigin, RunModel, save_model, saved_of
 from fedfair.run.snapshot import known_sha256
 from fedfair.run.state import RunState
 from fedfair.run.training_run import Progress, TrainingRun
-from fedfair.store.atomic_file import write_whole
+from fedfair.store.atomic_file import replace_file, write_whole
 from fedfair.store.line_end import is_cut
 from fedfair.store.rotated_log import MAX_METRICS_BYTES, MAX_METRICS_FILES, RotatedLog
 from fedfair.store.spilled import forget_pages, spilled, spilled_array
@@ -412,9 +416,18 @@ class RunRecords:
         """Write `result.json` in one step: a reader sees the older file or the new one."""
         write_whole(self._paths.result, result_text(result))
 
-    def write_evaluation(self, record: EvaluationRecord, kept: KeptReferences | None) -> None:
-        """Write `save/evaluation.json`, and the references where there are any, each in one step."""
+    def write_evaluation(
+        self, record: EvaluationRecord, header: NDArray[np.float64], kept: KeptReferences | None
+    ) -> None:
+        """Write `save/evaluation.json` and the opened sum, and references where there are any, each in one step.
+
+        Args:
+            record: the evaluation of the output model.
+            header: the sum that it is from, as it was opened.
+            kept: the references; None for none.
+        """
         write_whole(self._paths.evaluation, to_text(record))
+        replace_file(self._paths.evaluation.with_suffix(OPENED_SUFFIX), [header_bytes(header)])
         if kept is not None:
             write_references(self._paths.save / REFERENCES, kept)
 

@@ -1,6 +1,7 @@
 """The sums of one evaluation as a file: `fedfair/evaluation/1`, from which anybody can prove risks again.
 
     save/evaluation.json    of the output model, written by the aggregator and by `simulate --save`
+    save/evaluation.bin     the opened sum itself, written by the aggregator
 
 The file holds sums over all records: for each split the blocks that `loss_histogram.py` describes. Where a plan
 publishes the means of every site, the file also has their numbers of records, and `result.json` their means.
@@ -27,6 +28,7 @@ from fedfair.aggregation.header import Header
 from fedfair.aggregation.loss_histogram import SPLITS, HistogramSpec, block_layout
 from fedfair.aggregation.requests import histogram_spec, vector_sha256
 from fedfair.aggregation.site_means import site_means
+from fedfair.aggregation.spec import HEADER_DTYPE
 from fedfair.errors import DataError
 from fedfair.file_formats import REMEDY, other_version
 from fedfair.plan.derived import guess_loss, protects_records, published_sites
@@ -36,6 +38,8 @@ from fedfair.plan.losses import CROSS_ENTROPY, loss_in_words
 from fedfair.plan.schema import Plan
 
 FORMAT: Final = "fedfair/evaluation/1"
+OPENED_SUFFIX = ".bin"
+"""Of the opened sum, beside the record."""
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 MAX_COUNT = 1 << 53
@@ -233,6 +237,28 @@ def to_text(record: EvaluationRecord) -> str:
     parts = {part for part in ("scores", "figures") if all(getattr(split, part) is None for split in splits)}
     unsaid: dict[str, Any] = {name: True for name in ("loss", "guess") if getattr(record, name) is None}
     return record.model_dump_json(exclude=unsaid | {"splits": {"__all__": parts}}) + "\n"
+
+
+def header_bytes(header: NDArray[np.float64]) -> bytes:
+    """Return an opened sum as little-endian float64 numbers."""
+    return np.ascontiguousarray(header, HEADER_DTYPE).tobytes()
+
+
+def parse_header(raw: bytes, place: str) -> NDArray[np.float64]:
+    """Return the opened sum that `header_bytes` wrote.
+
+    Args:
+        raw: the file's content.
+        place: the file's name, for the message.
+
+    Raises:
+        DataError: it is no sum.
+    """
+    if not raw or len(raw) % HEADER_DTYPE.itemsize:
+        raise DataError(
+            f"{place} has {len(raw)} bytes, so it is no opened sum", "give save/evaluation.bin of a run"
+        )
+    return np.frombuffer(raw, HEADER_DTYPE).astype(np.float64)
 
 
 def parse_evaluation(text: str | bytes, place: str) -> EvaluationRecord:

@@ -73,6 +73,10 @@ def create(
     unsigned: bool = typer.Option(
         False, "--unsigned", help="Make an unsigned passport, which anybody could have made."
     ),
+    transcript: Path = typer.Option(
+        None, "--transcript", help="Folder with transcript.json, leaves.bin and evaluation.bin.",
+        show_default="save/, where they are",
+    ),
     with_sums: bool = typer.Option(
         False, "--with-sums", help="Add the confidential sums, for an auditor; a bin of them may hold one person."
     ),
@@ -83,7 +87,7 @@ def create(
     places = _gathered(result, model, evaluation, certificate, data, words, software)
     key = None if unsigned else _key(name, cert_folder, passphrase_file)
     with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=f".{output.name}-") as folder:
-        made = _made(Path(folder), places, Signer(name, key), with_sums=with_sums)
+        made = _made(Path(folder), places, Signer(name, key), _transcript(transcript), with_sums=with_sums)
         if output.exists():
             shutil.rmtree(output)
         Path(folder, "made").rename(output)
@@ -128,14 +132,17 @@ def _gathered(
     return [*places, *_descriptions(data)]
 
 
-def _made(folder: Path, places: list[EvidencePlace], signer: Signer, *, with_sums: bool) -> Passport:
+def _made(
+    folder: Path, places: list[EvidencePlace], signer: Signer, transcript: Path | None, *, with_sums: bool
+) -> Passport:
     """Return the passport after writing all of it into `made` of a folder."""
     from fedfair.passport.document import EVIDENCE_FOLDER, PAGE_FILE, PASSPORT_FILE, to_text
-    from fedfair.passport.evidence import PLAN, SOFTWARE, EvidencePlace, ModelEvidence, evidence_in
+    from fedfair.passport.evidence import PLAN, PROOF, SOFTWARE, SUM, EvidencePlace, ModelEvidence, evidence_in
     from fedfair.passport.issue import drafted
     from fedfair.passport.page import passport_page
     from fedfair.passport.seal import seal_passport
     from fedfair.passport.software_bill import software_bill
+    from fedfair.transcript.model_proof import proof_of_model
     from fedfair.workspace.archive import pack
 
     target = folder / "made" / EVIDENCE_FOLDER
@@ -143,6 +150,10 @@ def _made(folder: Path, places: list[EvidencePlace], signer: Signer, *, with_sum
     plan, software = target / PLAN.file, target / SOFTWARE.file
     plan.write_bytes(pack(Path.cwd()))
     own = [EvidencePlace(PLAN, plan)]
+    if transcript is not None:
+        (target / PROOF.file).write_text(proof_of_model(transcript), encoding="utf-8")
+        own.append(EvidencePlace(PROOF, target / PROOF.file))
+        places = [*places, *(EvidencePlace(SUM, path) for path in [transcript / SUM.file] if path.is_file())]
     if all(place.kind != SOFTWARE for place in places):
         software.write_text(software_bill(), encoding="utf-8")
         own.append(EvidencePlace(SOFTWARE, software))
@@ -241,6 +252,18 @@ def _optional(given: Path | None, usual: Path) -> Path | None:
     if given is not None:
         return _there(given, "name a file that exists, or leave the option out")
     return usual if usual.is_file() else None
+
+
+def _transcript(given: Path | None) -> Path | None:
+    """Return the folder of the run's transcript; None where there is none."""
+    from fedfair.transcript.evidence import FILE
+
+    usual = Path("save") if given is None else given
+    if (usual / FILE).is_file():
+        return usual
+    if given is not None:
+        raise PassportError(f"there is no {usual / FILE}", "name the folder save/ of the run's lead")
+    return None
 
 
 def _descriptions(given: list[Path] | None) -> Iterator[EvidencePlace]:

@@ -4,6 +4,8 @@
     model.safetensors         the model
     result.json               of the run whose output model it is
     evaluation.json           the opened sums of its evaluation; confidential, because a bin may hold one person
+    evaluation.bin            the opened sum as it was; confidential likewise
+    proof.json                which model the run came to, signed by its sites
     certificate.json          what these prove about every sizeable group
     data.SITE.json            a site's signed description of its records
     words.yaml                what the provider declares
@@ -21,7 +23,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedfair.aggregation.evaluation_file import EvaluationRecord, parse_evaluation
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfair.aggregation.evaluation_file import EvaluationRecord, parse_evaluation, parse_header
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.document import Certificate, parse_certificate
 from fedfair.errors import PassportError
@@ -29,12 +34,14 @@ from fedfair.passport.declarations import Declarations, parse_declarations
 from fedfair.passport.document import EVIDENCE_FOLDER, ListedFile
 from fedfair.passport.site_description import SiteDescription, parse_description
 from fedfair.plan.digest import format_digest
+from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.results.document import ResultDocument
 from fedfair.results.reading import parse_result
 from fedfair.run.initial_model import read_initial_model
 from fedfair.run.saved_model import DescribedModel, read_saved
+from fedfair.transcript.proof import RunProof, read_proof
 from fedfair.workspace.archive import read_archive, unpack
 
 MAX_FILE_BYTES = 64 << 20
@@ -74,6 +81,15 @@ EVALUATION = EvidenceKind(
     "name the evaluation's sums with --evaluation",
     confidential=True,
 )
+SUM = EvidenceKind(
+    "sum",
+    "evaluation.bin",
+    "application/octet-stream",
+    False,
+    "name the opened sum of the evaluation with --sum",
+    confidential=True,
+)
+PROOF = EvidenceKind("proof", "proof.json", "application/json", False, "run `fedfair audit prove`")
 CERTIFICATE = EvidenceKind(
     "certificate", "certificate.json", "application/json", False, "run `fedfair certificate` first"
 )
@@ -89,7 +105,7 @@ SOFTWARE = EvidenceKind(
     "software", "software.json", "application/vnd.cyclonedx+json", True, "name one with --software"
 )
 
-KINDS: tuple[EvidenceKind, ...] = (PLAN, MODEL, RESULT, EVALUATION, CERTIFICATE, DATA, WORDS, SOFTWARE)
+KINDS: tuple[EvidenceKind, ...] = (PLAN, MODEL, RESULT, EVALUATION, SUM, PROOF, CERTIFICATE, DATA, WORDS, SOFTWARE)
 """Every kind, in the order in which a passport lists its files."""
 
 
@@ -152,10 +168,12 @@ class AgreedPlan:
     Attributes:
         plan: the plan.
         digest: "sha256:" and 64 hex digits, computed from the archive.
+        schema: of its features.
     """
 
     plan: Plan
     digest: str
+    schema: FeatureSchema
 
 
 class ModelEvidence:
@@ -201,7 +219,8 @@ class ModelEvidence:
             unpack(read_archive(place.path), Path(folder))
             plan_file = Path(folder) / "plan" / "plan.yaml"
             plan = load_plan(plan_file)
-            return AgreedPlan(plan, format_digest(read_initial_model(plan_file, plan).plan_digest))
+            found = read_initial_model(plan_file, plan)
+            return AgreedPlan(plan, format_digest(found.plan_digest), found.schema)
 
     @cached_property
     def model(self) -> DescribedModel:
@@ -236,6 +255,20 @@ class ModelEvidence:
             self._same("plan", found.plan_digest, self.agreed.digest, EVALUATION)
             self._same("model", found.model_digest, self.model_digest, EVALUATION)
             return found
+        return None
+
+    @cached_property
+    def opened(self) -> NDArray[np.float64] | None:
+        """The opened sum of the evaluation, (header length,); None where it is kept elsewhere, or nowhere."""
+        for place in self.of(SUM):
+            return parse_header(place.content(), str(place.path))
+        return None
+
+    @cached_property
+    def proof(self) -> RunProof | None:
+        """The proof of the run, not yet checked; None where there is none."""
+        for place in self.of(PROOF):
+            return read_proof(place.content(), str(place.path))
         return None
 
     @cached_property

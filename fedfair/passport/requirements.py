@@ -66,7 +66,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "validation, metrics, discriminatory impacts, signed test reports",
         ("accuracy", "groups", "certificate"),
     ),
-    Requirement("act-12", f"{ACT}, Article 12", "record-keeping", ("agreement",)),
+    Requirement("act-12", f"{ACT}, Article 12", "record-keeping", ("transcript", "agreement")),
     Requirement(
         "act-13-3-b-ii",
         f"{ACT}, Article 13(3)(b)(ii)",

@@ -14,6 +14,7 @@ from fedfair.passport.statements import (
     privacy,
     purpose,
     software,
+    transcript,
 )
 
 STATEMENTS: tuple[StatementRoom, ...] = (
@@ -26,6 +27,7 @@ STATEMENTS: tuple[StatementRoom, ...] = (
     certificate.ROOM,
     calibration.ROOM,
     privacy.ROOM,
+    transcript.ROOM,
     software.ROOM,
 )
 """Every statement."""

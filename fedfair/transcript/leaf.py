@@ -18,6 +18,9 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import SumRequest, vector_sha256
 from fedfair.aggregation.round_subject import request_digest
@@ -146,14 +149,12 @@ def leaf_of_sum(
         state: digest of the state that it is about, 32 bytes.
         model: SHA-256 of the global model of that state, 32 bytes.
     """
-    body = totals.body
-    opened = [vector_sha256(totals.header), body.dtype.newbyteorder("<").str.encode(), vector_sha256(body)]
     return TranscriptLeaf(
         request.purpose.value,
         int(request.round),
         totals.contributors,
         request_digest(request),
-        _digest(_TOTALS_LABEL, opened),
+        totals_digest(totals.header, totals.body),
         members_digest(members),
         state,
         model,
@@ -185,6 +186,17 @@ def leaf_of_beginning(plan: Plan, layout: Layout, rounds_done: int, state: bytes
     """
     digest = hashlib.sha256(canonical_plan(plan)).digest()
     return TranscriptLeaf(BEGIN, rounds_done, 0, digest, layout.digest, members_digest(()), state, model)
+
+
+def totals_digest(header: NDArray[np.float64], body: NDArray[np.floating]) -> bytes:
+    """Return the 32 bytes that stand for opened totals.
+
+    Args:
+        header: (header length,).
+        body: (body length,), in the plan's width; empty of any sum but a training round's.
+    """
+    opened = [vector_sha256(header), body.dtype.newbyteorder("<").str.encode(), vector_sha256(body)]
+    return _digest(_TOTALS_LABEL, opened)
 
 
 def members_digest(members: Collection[str]) -> bytes:
