@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedfair.aggregation.evaluation_file import evaluation_record
+from fedfair.aggregation.evaluation_file import evaluation_record, header_bytes
 from fedfair.plan.derived import is_masked
 from fedfair.plan.digest import format_digest
 from fedfair.results.document import ResultDocument, UnfinishedResult
@@ -50,7 +50,7 @@ def write_result(run: Run, ending: Ending) -> ResultDocument | UnfinishedResult:
     if evaluated is not None:
         masked = is_masked(run.plan)
         record = evaluation_record(run.plan, run.plan_digest, run.schema, evaluated, masked=masked)
-        run.records.write_evaluation(record, evaluated.header, told.kept_references)
+        run.records.write_evaluation(record, header_bytes(evaluated.header), told.kept_references)
     if isinstance(result, ResultDocument):
         release = with_words(result.release, run.plan.federation.collaborators, _verdicts(run))
         if release is not None:

@@ -33,12 +33,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from aggregator.journal import Journal, JournalEntry
 from fedfair.aggregation.cvar_bounds import SplitSummary
-from fedfair.aggregation.evaluation_file import OPENED_SUFFIX, EvaluationRecord, header_bytes, to_text
+from fedfair.aggregation.evaluation_file import OPENED_SUFFIX, EvaluationRecord, to_text
 from fedfair.aggregation.model_layout import Layout
 from fedfair.aggregation.requests import GlobalModel, SumRequest
 from fedfair.ids import ParticipantId
@@ -416,18 +413,10 @@ class RunRecords:
         """Write `result.json` in one step: a reader sees the older file or the new one."""
         write_whole(self._paths.result, result_text(result))
 
-    def write_evaluation(
-        self, record: EvaluationRecord, header: NDArray[np.float64], kept: KeptReferences | None
-    ) -> None:
-        """Write `save/evaluation.json` and the opened sum, and references where there are any, each in one step.
-
-        Args:
-            record: the evaluation of the output model.
-            header: the sum that it is from, as it was opened.
-            kept: the references; None for none.
-        """
+    def write_evaluation(self, record: EvaluationRecord, opened: bytes, kept: KeptReferences | None) -> None:
+        """Write `save/evaluation.json`, the opened sum that it is from, and references where there are any."""
         write_whole(self._paths.evaluation, to_text(record))
-        replace_file(self._paths.evaluation.with_suffix(OPENED_SUFFIX), [header_bytes(header)])
+        replace_file(self._paths.evaluation.with_suffix(OPENED_SUFFIX), [opened])
         if kept is not None:
             write_references(self._paths.save / REFERENCES, kept)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedfair.statistics.statistic import When
 from fedfair.statistics.table import Purpose
 from fedfair.transcript.evidence import FILE, read_evidence
 from fedfair.transcript.leaf_file import FILE as LEAVES
 from fedfair.transcript.leaf_file import Leaves
 from fedfair.transcript.proof import make_proof, write_proof
+
+EVALUATED = next(purpose.value for purpose in Purpose if purpose.statistic.when is When.EVERY)
+"""The kind of the leaves of evaluations."""
 
 
 def proof_of_model(folder: Path) -> str:
@@ -24,5 +28,5 @@ def proof_of_model(folder: Path) -> str:
     model = None if evidence.present is None else evidence.present.model
     first = leaves.begun.size
     decoded = ((place, leaves.leaf(place)) for place in range(first, first + len(leaves.raw)))
-    about = [place for place, leaf in decoded if leaf.kind == Purpose.EVALUATION.value and leaf.model == model]
+    about = [place for place, leaf in decoded if leaf.kind == EVALUATED and leaf.model == model]
     return write_proof(make_proof(evidence, leaves, about))

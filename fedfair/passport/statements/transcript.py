@@ -11,8 +11,8 @@ from fedfair.passport.evidence import EVALUATION, MODEL, PLAN, PROOF, SUM, Model
 from fedfair.passport.statement import Said, StatementRoom, told
 from fedfair.plan.derived import is_noised
 from fedfair.plan.digest import format_digest, parse_digest
-from fedfair.statistics.table import Purpose
 from fedfair.transcript.leaf import TranscriptLeaf, totals_digest
+from fedfair.transcript.model_proof import EVALUATED
 from fedfair.transcript.proof_check import ProvenRun, check_proof
 
 
@@ -55,9 +55,7 @@ def evaluation_leaf(evidence: ModelEvidence, found: ProvenRun) -> int | None:
     """
     model = parse_digest(evidence.model_digest)
     places = [
-        place
-        for place, leaf in sorted(found.sums.items())
-        if leaf.kind == Purpose.EVALUATION.value and leaf.model == model
+        place for place, leaf in sorted(found.sums.items()) if leaf.kind == EVALUATED and leaf.model == model
     ]
     if evidence.opened is None or not places:
         return places[-1] if places else None
