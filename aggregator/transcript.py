@@ -126,9 +126,9 @@ class RunTranscript:
             raise RemoteProtocolError(
                 f"{who} states {statement.kind.value} of {statement.leaves} leaves after one of {newest}", _REMEDY
             )
-        if statement.leaves <= self._size and not self._is_checkpoint(statement.leaves):
+        if statement.leaves > self._size or not self._is_checkpoint(statement.leaves):
             raise RemoteProtocolError(
-                f"{who} states {statement.leaves} leaves, where the plan has no checkpoint", _REMEDY
+                f"{who} states {statement.leaves} leaves, where the run has no checkpoint", _REMEDY
             )
         self._keep(who, raw, statement)
 

@@ -124,7 +124,9 @@ class RunFollower:
     @property
     def unsent(self) -> deque[bytes]:
         """Return the signed checkpoints that the aggregator does not have yet, the oldest first."""
-        return deque() if self._witness is None else self._witness.unsent
+        if self._witness is None or self.replica is not self._own:
+            return deque()
+        return self._witness.unsent_of(self.replica.state)
 
     @property
     def statement(self) -> bytes:

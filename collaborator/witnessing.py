@@ -27,6 +27,7 @@ from fedfair.transcript.statement import (
     SiteStatement,
     StatementKind,
     approval_digest,
+    parse_statement,
     sign_statement,
 )
 
@@ -89,7 +90,7 @@ def not_asked(_: RunState) -> ReleaseVerdict:
 
 
 class SiteWitness:
-    """The statements of one site; called in the worker's thread, but for `unsent` and `sent`.
+    """The statements of one site; called in the worker's thread, but for `unsent_of`.
 
     Args:
         signatory: in whose name.
@@ -98,7 +99,6 @@ class SiteWitness:
         verdict: the site's word on the release, once a run is at its end.
 
     Attributes:
-        unsent: checkpoints that were not sent yet, the oldest first.
         last: the newest statement; empty before the first.
     """
 
@@ -113,7 +113,7 @@ class SiteWitness:
         self._checkpoints = Checkpoints(plan)
         self._leaves: tuple[str, LeafFile] | None = None
         self._notices: deque[News] = deque()
-        self.unsent: deque[bytes] = deque()
+        self._unsent: deque[bytes] = deque()
         self.last = b""
 
     def applied(self, replica: RunReplica, progress: Progress) -> None:
@@ -134,7 +134,18 @@ class SiteWitness:
         is_over = replica.state.stage is FinalStage.FINISHED
         if self._checkpoints.is_due(progress.added.leaves[-1]) and not is_over:
             self._sign(replica, StatementKind.CHECKPOINT)
-            self.unsent.append(self.last)
+            self._unsent.append(self.last)
+
+    def unsent_of(self, state: RunState) -> deque[bytes]:
+        """Return the checkpoints that were not sent yet, the oldest first; whoever sends one takes it out.
+
+        Args:
+            state: of the copy of the run. Where it was put back, what was signed after it is not said any more.
+        """
+        size = 0 if state.tree is None else state.tree.size
+        while self._unsent and parse_statement(self._unsent[-1]).leaves > size:
+            self._unsent.pop()
+        return self._unsent
 
     def ended(self, replica: RunReplica) -> None:
         """Sign where the copy stands when the run is over: the end, or as far as this site has it."""

@@ -70,8 +70,9 @@ class Federation:
     def send(self) -> None:
         """Send what sites have signed at checkpoints."""
         for name, witness in self.witnesses.items():
-            while witness.unsent:
-                self.transcript.witnessed(name, witness.unsent.popleft())
+            unsent = witness.unsent_of(self.sites[name].run.state)
+            while unsent:
+                self.transcript.witnessed(name, unsent.popleft())
 
     def finish(self) -> None:
         while self.sum():
@@ -118,8 +119,8 @@ def test_of_a_site_that_is_gone_the_last_checkpoint_counts(tmp_path: Path) -> No
     run.transcript.close()
     run.start()
     while run.sum():
-        run.witnesses[A].unsent.clear()
-        run.witnesses[B].unsent.clear()
+        for name in SITES:
+            run.witnesses[name].unsent_of(run.sites[name].run.state).clear()
     run.witnesses[A].ended(run.sites[A].replica)
     run.transcript.ended(A, run.witnesses[A].last)
     run.transcript.ended(B, b"")
@@ -139,8 +140,7 @@ def test_a_killed_aggregator_continues_the_evidence_and_one_that_was_put_back_cu
     earlier = run.lead.run.state
     run.sum()
     run.sum()
-    run.send()
-    # Killed: nothing was closed. The journal is of the second sum.
+    # Killed before it heard of the checkpoint: nothing was closed. The journal is of the second sum.
     run.lead.run.state = earlier
     for play in run.sites.values():
         play.replica.restore(RUN, earlier)
@@ -206,13 +206,14 @@ def lies(run: Federation) -> dict[str, tuple[Callable[[], bytes], str]]:
         "older": (lambda: said(leaves=2), "after one of 5"),
         "the same place, other words": (lambda: said(threshold=0.125), "after one of 5"),
         "the end too early": (lambda: said(kind=StatementKind.FINAL), "states final"),
-        "no checkpoint": (lambda: said(leaves=6), "where the plan has no checkpoint"),
+        "no checkpoint": (lambda: said(leaves=6), "where the run has no checkpoint"),
+        "ahead of the run": (lambda: said(leaves=8), "where the run has no checkpoint"),
     }
 
 
 LIES = (
     "garbage", "signed by another", "of another run", "of another plan", "in another name", "older",
-    "the same place, other words", "the end too early", "no checkpoint",
+    "the same place, other words", "the end too early", "no checkpoint", "ahead of the run",
 )  # fmt: skip
 
 
