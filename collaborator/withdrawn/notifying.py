@@ -9,6 +9,7 @@ from pathlib import Path
 from collaborator.site_data import own_site
 from collaborator.withdrawn.recording import withdrawal_file
 from collaborator.withdrawn.run_lineage import RunLineage
+from collaborator.withdrawn.tracing import models_in, runs_folder
 from fedfair.withdrawal.lineage import CountedRun, CountedRuns, following
 from fedfair.withdrawal.notice import BEGINS, COUNTED, AffectedRun, WithdrawalNotice
 
@@ -28,13 +29,16 @@ def withdrawal_notice(config_file: Path, plan_file: Path, day: date) -> Withdraw
     withdrawn = withdrawal_file(site).load().names
     federation = site.plan.federation.name
     with RunLineage(site.config).looked_at() as counted:
-        runs = tuple(_affected(counted, withdrawn, federation))
+        folder = runs_folder(config_file, site.config)
+        runs = tuple(_affected(counted, withdrawn, federation, folder))
     return WithdrawalNotice(federation, site.participant, day.isoformat(), runs)
 
 
-def _affected(counted: CountedRuns, withdrawn: frozenset[int], federation: str) -> Iterator[AffectedRun]:
+def _affected(
+    counted: CountedRuns, withdrawn: frozenset[int], federation: str, folder: Path
+) -> Iterator[AffectedRun]:
     runs = [run for run in counted.runs if not run.is_evaluation]
-    direct = {run.run for run in runs if counted.counted(run, withdrawn)}
+    direct = {run.run for run in runs if counted.among(run, withdrawn)}
     affected = direct | following(runs, direct).keys()
     # A run that was started several times is one run, with all that it begins with.
     for name in dict.fromkeys(run.run for run in runs if run.run in affected and run.federation == federation):
@@ -42,7 +46,8 @@ def _affected(counted: CountedRuns, withdrawn: frozenset[int], federation: str) 
         begins = any(origin in affected for run in starts for origin in run.follows)
         last = _last_of(runs, starts[0].plan)
         superseded = "" if last.run in affected else last.run
-        yield AffectedRun(name, starts[0].plan, BEGINS if begins else COUNTED, superseded)
+        models = tuple(dict.fromkeys(model.weights for model in models_in(folder / name / "save") if model.round))
+        yield AffectedRun(name, starts[0].plan, BEGINS if begins else COUNTED, superseded, models)
 
 
 def _last_of(runs: list[CountedRun], plan: str) -> CountedRun:

@@ -92,6 +92,25 @@ def trace_person(config_file: Path, identifier: str) -> PersonTrace:
         return PersonTrace(at, tuple(_traced(counted, runs_folder(config_file, config), name_of(person))))
 
 
+def withdrawn_from_run(config_file: Path, run: str) -> int:
+    """Return how many persons have withdrawn who counted in a run of this site, or in one that it follows from.
+
+    Args:
+        config_file: the site's `collaborator.yaml`.
+        run: the run's id.
+
+    Raises:
+        FedfairError: a file of the site is wrong or damaged.
+    """
+    config = load_site_config(config_file)
+    file = tombstone_file(config)
+    withdrawn = frozenset[int]() if file is None else file.load().names
+    with RunLineage(config).looked_at() as counted:
+        origins = {one.run for one in counted.runs if one.run == run or run in following(counted.runs, {one.run})}
+        starts = [one for one in counted.runs if one.run in origins]
+        return len(frozenset().union(*(counted.among(one, withdrawn) for one in starts)))
+
+
 def runs_folder(config_file: Path, config: SiteConfig) -> Path:
     """Return the folder of a site's own copies of runs."""
     return config_file.parent / "runs" / config.collaborator
@@ -113,11 +132,12 @@ def _traced(counted: CountedRuns, folder: Path, name: int) -> Iterator[TracedRun
 def _run(
     run: CountedRun, folder: Path, splits: tuple[str, ...], until: int | None, through: tuple[str, ...]
 ) -> TracedRun:
-    models = () if run.is_evaluation else tuple(_models(folder / run.run / "save"))
+    models = () if run.is_evaluation else tuple(models_in(folder / run.run / "save"))
     return TracedRun(run.run, run.plan, splits, run.round, until, through, models)
 
 
-def _models(folder: Path) -> Iterator[FollowingModel]:
+def models_in(folder: Path) -> Iterator[FollowingModel]:
+    """Yield the models in the folder of one run, `save/`, by the names of their files."""
     for path in sorted(folder.glob("*.safetensors")):
         try:
             saved = read_saved(path).saved

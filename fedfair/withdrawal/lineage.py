@@ -107,9 +107,9 @@ class CountedRuns:
         """Return the splits of a start that have a record of a person."""
         return tuple(split for split, digest in run.persons.items() if name in self.names(digest))
 
-    def counted(self, run: CountedRun, withdrawn: frozenset[int]) -> int:
-        """Return how many of those who have withdrawn counted in a start."""
-        return len(withdrawn & frozenset().union(*map(self.names, run.persons.values())))
+    def among(self, run: CountedRun, withdrawn: frozenset[int]) -> frozenset[int]:
+        """Return those of some persons who counted in a start."""
+        return withdrawn & frozenset().union(*map(self.names, run.persons.values()))
 
 
 def following(runs: Sequence[CountedRun], of: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -148,7 +148,7 @@ def least_difference(runs: CountedRuns, withdrawn: frozenset[int]) -> int:
         withdrawn: who has withdrawn up to now.
     """
     found = {tuple(sorted(one.persons.items())): one for one in runs.runs if not one.is_noised}
-    return min(filter(None, (runs.counted(one, withdrawn) for one in found.values())), default=0)
+    return min(filter(None, (len(runs.among(one, withdrawn)) for one in found.values())), default=0)
 
 
 def round_of_ceasing(runs: Sequence[CountedRun], place: int) -> int | None:

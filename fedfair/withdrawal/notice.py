@@ -1,11 +1,11 @@
 """A site's signed word to the lead: in which runs records counted that have been withdrawn since.
 
     {"day": "2030-01-31", "federation": "heart", "format": "fedfair/withdrawal-notice/1",
-     "participant": "clinic-b", "runs": [["<run>", "sha256:...", "counted", "<later run>"]],
+     "participant": "clinic-b", "runs": [["<run>", "sha256:...", "counted", "<later run>", ["sha256:..."]]],
      "signature": "<base64>"}
 
 It names runs and plans, and neither how many persons nor whose records: `counted` says that records counted in the
-run, `begins` that it begins with the model of such a run too. The last field names a later run of the same plan at
+run, `begins` that it begins with the model of such a run too. Then comes a later run of the same plan at
 this site without these records, where there is one. The signature is Ed25519 by the key that the roster pins, over
 the label and all fields. The file has one spelling, as an approval has.
 """
@@ -42,12 +42,14 @@ class AffectedRun:
         plan: digest of its plan.
         how: `COUNTED`, or `BEGINS` where it begins with the model of such a run.
         superseded_by: id of the last run of the same plan at this site, if these records are not in it.
+        models: digests of the weights that this site keeps of it.
     """
 
     run: str
     plan: str
     how: str = COUNTED
     superseded_by: str = ""
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,18 @@ class WithdrawalNotice:
         """Return the file of this notice, signed with the site's own key."""
         return _file(self, key.sign(_message(self)))
 
-    def about(self, run: str, earlier_plans: Sequence[str]) -> AffectedRun | None:
+    def about(self, weights: str, plans: Sequence[str]) -> AffectedRun | None:
         """Return what it says about a model; None where nothing.
 
         Args:
-            run: id of the run that the model is of.
-            earlier_plans: digests of the plans whose runs that run continues, of which no id is known.
+            weights: digest of the model's weights, by which a run that was superseded is told from the later one.
+            plans: digests of its plan and of those whose runs that plan continues.
         """
         return next(
             (
                 each
                 for each in self.runs
-                if each.run == run or (each.plan in earlier_plans and not each.superseded_by)
+                if weights in each.models or (each.plan in plans and not each.superseded_by)
             ),
             None,
         )
@@ -119,14 +121,14 @@ def verified_notice(
 
 
 def withdrawal_sentences(
-    notices: Iterable[WithdrawalNotice], run: str, earlier_plans: Sequence[str]
+    notices: Iterable[WithdrawalNotice], weights: str, plans: Sequence[str]
 ) -> tuple[str, ...]:
     """Return one sentence for each site that says something about a model; arguments as of `about`."""
     found = (
         f"{notice.participant}: records that counted in this model were withdrawn, as said on {notice.day}"
         + (f"; superseded by run {said.superseded_by}" if said.superseded_by else "")
         for notice in notices
-        if (said := notice.about(run, earlier_plans)) is not None
+        if (said := notice.about(weights, plans)) is not None
     )
     return tuple(found) or ("no withdrawal of records that counted in this model is reported",)
 
@@ -149,17 +151,17 @@ def _parse(raw: bytes, place: str) -> tuple[WithdrawalNotice, bytes]:
     return notice, signature
 
 
-def _run(run: str, plan: str, how: str, superseded_by: str) -> AffectedRun:
-    named = [run, plan, *filter(None, (superseded_by,))]
+def _run(run: str, plan: str, how: str, superseded_by: str, models: list[str]) -> AffectedRun:
+    named = [run, plan, *models, *filter(None, (superseded_by,))]
     if how not in (COUNTED, BEGINS) or not all(_RUN.fullmatch(each) for each in named):
         raise ValueError("no run")
-    return AffectedRun(run, plan, how, superseded_by)
+    return AffectedRun(run, plan, how, superseded_by, tuple(models))
 
 
 def _message(notice: WithdrawalNotice) -> bytes:
     fields = [notice.federation, notice.participant, notice.day]
     for one in notice.runs:
-        fields += [one.run, one.plan, one.how, one.superseded_by]
+        fields += [one.run, one.plan, one.how, one.superseded_by, str(len(one.models)), *one.models]
     return labelled_message("fedfair/withdrawal-notice/v1", [field.encode() for field in fields])
 
 
@@ -169,7 +171,7 @@ def _file(notice: WithdrawalNotice, signature: bytes) -> bytes:
         "federation": notice.federation,
         "format": FORMAT,
         "participant": notice.participant,
-        "runs": [[one.run, one.plan, one.how, one.superseded_by] for one in notice.runs],
+        "runs": [[one.run, one.plan, one.how, one.superseded_by, one.models] for one in notice.runs],
         "signature": base64.b64encode(signature).decode("ascii"),
     }
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -30,7 +30,9 @@ def notice(*runs: AffectedRun, site: str = "clinic-b") -> WithdrawalNotice:
     return WithdrawalNotice("heart", site, "2030-01-31", runs)
 
 
-TOLD = notice(AffectedRun("run-1", plan(1), COUNTED, "run-3"), AffectedRun("run-2", plan(2), BEGINS))
+TOLD = notice(
+    AffectedRun("run-1", plan(1), COUNTED, "run-3", (plan(50), plan(51))), AffectedRun("run-2", plan(2), BEGINS)
+)
 
 
 def test_a_notice_is_verified_by_the_key_that_the_plan_pins() -> None:
@@ -72,19 +74,16 @@ def test_a_notice_of_which_any_byte_is_another_is_refused() -> None:
 
 
 def test_what_a_passport_says_of_a_model() -> None:
-    other = notice(AffectedRun("run-1", plan(1)), site="clinic-c")
+    other = notice(AffectedRun("run-1", plan(1), models=(plan(50),)), site="clinic-c")
     said = "records that counted in this model were withdrawn, as said on 2030-01-31"
-    assert withdrawal_sentences([TOLD, other], "run-1", ()) == (
+    assert withdrawal_sentences([TOLD, other], plan(50), ()) == (
         f"clinic-b: {said}; superseded by run run-3",
         f"clinic-c: {said}",
     )
     nothing = ("no withdrawal of records that counted in this model is reported",)
-    assert withdrawal_sentences([TOLD, notice()], "run-3", ()) == nothing
-    # Of a run before this one only the plan is known; that it was run again without these records settles it.
-    assert withdrawal_sentences([TOLD], "run-9", [plan(1)]) == nothing
-    assert withdrawal_sentences([TOLD], "run-9", [plan(1), plan(2)])[0].startswith(
-        "clinic-b: records that counted"
-    )
+    # The model of the later run has the same plan and other weights.
+    assert withdrawal_sentences([TOLD, notice()], plan(53), [plan(1)]) == nothing
+    assert withdrawal_sentences([TOLD], plan(53), [plan(1), plan(2)]) == (f"clinic-b: {said}",)
 
 
 @st.composite

@@ -1,5 +1,6 @@
 """A federation whose site loses persons: the run without them, and what would tell of one of them alone."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from collaborator.withdrawn.recording import record_withdrawal
 from collaborator.withdrawn.tracing import trace_person
 from fedfair.cli.commands import app
 from fedfair.cli.loopback import Workspace, prepare
+from fedfair.cli.model_faults import faults_of_model
 from fedfair.identity.store import load_signing_key
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
 from fedfair.policy.plan_check import PolicyError
-from fedfair.run.initial_model import read_initial_model
+from fedfair.run.initial_model import read_initial_model, vector_digest
 from fedfair.run.saved_model import read_saved
 from fedfair.simulation.simulate import simulate
 from fedfair.withdrawal.notice import AffectedRun, WithdrawalNotice
@@ -101,6 +103,9 @@ def test_a_rerun_without_persons_has_every_bit_of_a_run_on_tables_without_their_
     assert "clinic-a: records that counted in this model were withdrawn" in told
     second = played(whole, fresh=True)
     assert "nothing has to be run again" in rerun(whole, noticed(whole))
+    (superseded,) = json.loads(noticed(whole).read_bytes())["runs"]
+    digests = [format_digest(vector_digest(model)) for model in (first, second)]
+    assert [digest in superseded[-1] for digest in digests] == [True, False]
     assert second.tobytes() != first.tobytes()
     deleted = federation(tmp_path / "deleted", *GONE)
     assert second.tobytes() == played(deleted).tobytes() == simulated(deleted).tobytes()
@@ -123,6 +128,13 @@ def test_a_rerun_without_persons_has_every_bit_of_a_run_on_tables_without_their_
     assert len(stayed.runs) == 2
     (run,) = gone.runs
     assert (run.after_round, run.until_round, run.through) == (0, None, ())
+    # Whoever uses this site's own copy of the model is told.
+    (whole.folder / "collaborator.yaml").write_bytes(config.read_bytes())
+    copies = [whole.folder / f"runs/clinic-a/{each.run}/save/last.safetensors" for each in (run, stayed.runs[1])]
+    told_of = [[said for said in faults_of_model(copy, run.plan) if "withdrawn" in said] for copy in copies]
+    assert told_of[0][0].startswith(f"{len(GONE)} persons have withdrawn whose records counted in this model")
+    assert told_of[1] == []
+
     digests = [{model.file: model.weights for model in each.models} for each in (run, stayed.runs[1])]
     assert digests[0]["last.safetensors"] != digests[1]["last.safetensors"]
     _nothing_names_a_person(whole.folder)
