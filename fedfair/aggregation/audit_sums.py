@@ -107,7 +107,12 @@ class AuditLayout:
         for attack in self.attacks:
             fields += [
                 Field(attack, Number.COUNT, shape, lone=one_of(one)),
-                Field(f"{attack}_by_class", Number.COUNT, (self.classes, *shape), lone=one_of(self.classes * one)),
+                Field(
+                    f"{attack}_by_class",
+                    Number.COUNT,
+                    (self.classes, *shape),
+                    lone=one_of(max(self.classes, 1) * one),
+                ),
                 Field(f"{attack}_by_slice", Number.COUNT, (self.slices, *shape), lone=_in_slices(self.slices)),
             ]
         return Header(*fields)

@@ -1,4 +1,4 @@
-"""The faults of a model by the result of its run, shown to every user of the model's file.
+"""The faults of a model by the result of its run, and by whom it is not released: shown to every user of its file.
 
 Decides where the result is looked for: beside the model, or beside the folder `save` that the model is in, as
 every run leaves them. A file that was copied away from its result says nothing of it, so a warning that is not
@@ -12,6 +12,7 @@ from pathlib import Path
 from fedfair.errors import FedfairError
 from fedfair.process.terminal import warn
 from fedfair.results.reading import read_result
+from fedfair.results.release import withheld_sentence
 
 RESULT = "result.json"
 SITE_FILE = "collaborator.yaml"
@@ -20,7 +21,9 @@ SITE_DEPTH = 5
 
 
 def faults_of_model(model_file: Path, plan_digest: str) -> tuple[str, ...]:
-    """Return the sentences of the verdict on a saved model; none without a fault or a result of its plan.
+    """Return by whom a saved model is not released, and the sentences of its verdict; none without a fault.
+
+    A result of another plan says nothing of it.
 
     Args:
         model_file: the saved model.
@@ -57,7 +60,8 @@ def _verdict(model_file: Path, plan_digest: str) -> tuple[str, ...]:
             return (f"what the run says of this model is not known: {fault.message}",)
         if result.plan_digest == plan_digest:
             verdict = result.verdict
-            return () if verdict is None or not verdict.findings else verdict.sentences
+            faults = () if verdict is None or not verdict.findings else verdict.sentences
+            return (*withheld_sentence(result.release), *faults)
     return ()
 
 

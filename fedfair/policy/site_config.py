@@ -119,8 +119,8 @@ class ReleaseSection(fields.Section):
     for any"""
     membership_tpr_at_001: float | None = Field(default=0.01, ge=0, le=1)
     """the same at one mistake in a thousand"""
-    epsilon_lower_bound: float | None = Field(default=None, ge=0)
-    """the most that the audit may prove epsilon to be, from 0; null for any"""
+    epsilon_lower_bound: float | None = Field(default=2.0, ge=0)
+    """the most that the audit may prove epsilon of single records to be, from 0; null for any"""
     judged_by: Literal["lower_end", "estimate"] = "lower_end"
     """what is compared with the limits on records that are found: lower_end (of the interval, which is evidence)
     or estimate (withholds sooner, also by chance)"""

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fedfair.cli.loopback import prepare
+from fedfair.cli.model_faults import faults_of_model
 from fedfair.plan.loading import load_plan
 from fedfair.results.document import to_json
 from fedfair.results.reading import read_result
@@ -42,9 +43,12 @@ def test_the_lead_is_told_by_whom_a_model_is_not_released(
         "clinic-c": {"word": "agreed"},
     }  # fmt: skip
     said = read_result(workspace.result)
-    assert [*withheld_sentence(said.release)] == [
-        "The model is not released by clinic-b (membership-tpr-at-01): do not hand it out."
-    ]
+    (warning,) = withheld_sentence(said.release)
+    assert warning == "The model is not released by clinic-b (membership-tpr-at-01): do not hand it out."
+    # Whoever uses the model's file is warned, and a model of another plan is another model.
+    model = tmp_path / "save" / "last.safetensors"
+    assert warning in faults_of_model(model, said.plan_digest)
+    assert warning not in faults_of_model(model, "sha256:" + "0" * 64)
     simulated = json.loads(json.dumps(to_json(simulate(load_plan(workspace.plan), tmp_path).result)))["release"]
     assert "by" not in simulated
     # A masked model is off by 2^-20 of a parameter, which may move a loss into the next bin.

@@ -213,6 +213,16 @@ def test_bins_tell_small_losses_apart_and_rise_with_the_loss() -> None:
     assert 0 < apart[1] < BINS - 1
 
 
+@pytest.mark.parametrize("classes", [0, 11])
+def test_answers_that_are_no_few_classes_have_no_groups_of_their_own(classes: int) -> None:
+    data = {"csv": {"train": "table.csv", "target": "y", "numeric": ["x"]}}
+    number = {"data": data, "loss": {"name": "squared", "target_range": [0, 1]}}
+    task = {"test_fraction": 0.2} | ({} if classes else number)
+    plan = parsed(task=task, evaluation={"release_audit": {}})
+    layout = audit_layout(plan, FeatureSchema((1,), classes, (0,), outputs=() if classes else (1,)))
+    assert layout.header.length == 1 + 2 * BINS
+
+
 def header_of(**changed: np.ndarray) -> np.ndarray:
     bins = dict.fromkeys(ATTACKS, np.arange(20) % BINS)
     records = ScoredRecords(bins, np.arange(20) % 2, np.ones((20, 2), bool))
