@@ -59,6 +59,10 @@ def create(
         None, "--data", help="A site's signed description of its records; repeat for each site.",
         show_default="*.data.json here",
     ),
+    withdrawal: list[Path] = typer.Option(
+        None, "--withdrawal", help="A site's signed notice of withdrawals; repeat for each site.",
+        show_default="*.withdrawal.json here",
+    ),
     words: Path = typer.Option(
         None, "--words", help="What the provider declares.", show_default="passport.yaml, where there is one"
     ),
@@ -84,7 +88,7 @@ def create(
 ) -> None:  # fmt: skip
     """Collect what is shown about a run's model into a folder: a signed file, a page, and the evidence."""
     _check_output(output)
-    places = _gathered(result, model, evaluation, certificate, data, words, software)
+    places = [*_gathered(result, model, evaluation, certificate, data, words, software), *_notices(withdrawal)]
     key = None if unsigned else _key(name, cert_folder, passphrase_file)
     with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=f".{output.name}-") as folder:
         made = _made(Path(folder), places, Signer(name, key), _transcript(transcript), with_sums=with_sums)
@@ -264,6 +268,15 @@ def _transcript(given: Path | None) -> Path | None:
     if given is not None:
         raise PassportError(f"there is no {usual / FILE}", "name the folder save/ of the run's lead")
     return None
+
+
+def _notices(given: list[Path] | None) -> Iterator[EvidencePlace]:
+    from fedfair.passport.evidence import WITHDRAWAL, EvidencePlace
+    from fedfair.withdrawal.notice import stated_notice
+
+    for path in given or sorted(Path().glob("*.withdrawal.json")):
+        found = stated_notice(_there(path, "name a file that exists").read_bytes(), str(path))
+        yield EvidencePlace(WITHDRAWAL, path, found.participant)
 
 
 def _descriptions(given: list[Path] | None) -> Iterator[EvidencePlace]:

@@ -8,6 +8,7 @@
     proof.json                which model the run came to, signed by its sites
     certificate.json          what these prove about every sizeable group
     data.SITE.json            a site's signed description of its records
+    withdrawal.SITE.json      a site's signed notice of records that have been withdrawn since
     words.yaml                what the provider declares
     software.json             the bill of materials
 
@@ -29,7 +30,8 @@ from numpy.typing import NDArray
 from fedfair.aggregation.evaluation_file import EvaluationRecord, parse_evaluation, parse_header
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.document import Certificate, parse_certificate
-from fedfair.errors import PassportError
+from fedfair.errors import ApprovalError, PassportError
+from fedfair.identity.signing import parse_signing_key
 from fedfair.passport.declarations import Declarations, parse_declarations
 from fedfair.passport.document import EVIDENCE_FOLDER, ListedFile
 from fedfair.passport.site_description import SiteDescription, parse_description
@@ -42,6 +44,7 @@ from fedfair.results.reading import parse_result
 from fedfair.run.initial_model import read_initial_model
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.transcript.proof import RunProof, read_proof
+from fedfair.withdrawal.notice import WithdrawalNotice, verified_notice
 from fedfair.workspace.archive import read_archive, unpack
 
 MAX_FILE_BYTES = 64 << 20
@@ -94,6 +97,13 @@ CERTIFICATE = EvidenceKind(
     "certificate", "certificate.json", "application/json", False, "run `fedfair certificate` first"
 )
 DATA = EvidenceKind("data", "data.{}.json", "application/json", False, "each site runs `fedfair data describe`")
+WITHDRAWAL = EvidenceKind(
+    "withdrawal",
+    "withdrawal.{}.json",
+    "application/json",
+    False,
+    "each site runs `fedfair data withdrawal-notice`",
+)
 WORDS = EvidenceKind(
     "words",
     "words.yaml",
@@ -105,7 +115,9 @@ SOFTWARE = EvidenceKind(
     "software", "software.json", "application/vnd.cyclonedx+json", True, "name one with --software"
 )
 
-KINDS: tuple[EvidenceKind, ...] = (PLAN, MODEL, RESULT, EVALUATION, SUM, PROOF, CERTIFICATE, DATA, WORDS, SOFTWARE)
+KINDS: tuple[EvidenceKind, ...] = (
+    PLAN, MODEL, RESULT, EVALUATION, SUM, PROOF, CERTIFICATE, DATA, WITHDRAWAL, WORDS, SOFTWARE,
+)  # fmt: skip
 """Every kind, in the order in which a passport lists its files."""
 
 
@@ -289,6 +301,23 @@ class ModelEvidence:
                 raise PassportError(f"{place.path} is of {found.site}", f"call it {DATA.file.format(found.site)}")
             told[found.site] = found
         return told
+
+    @cached_property
+    def withdrawals(self) -> tuple[WithdrawalNotice, ...]:
+        """The sites' notices of withdrawals, signed by the keys of the plan's roster."""
+        federation = self.agreed.plan.federation
+        roster = {name: parse_signing_key(key) for name, key in federation.roster.items()}
+        told = []
+        for place in self.of(WITHDRAWAL):
+            try:
+                found = verified_notice(place.content(), federation.name, roster, str(place.path))
+            except ApprovalError as fault:
+                raise PassportError(fault.message, fault.remedy) from fault
+            if found.participant != place.site:
+                right = WITHDRAWAL.file.format(found.participant)
+                raise PassportError(f"{place.path} is of {found.participant}", f"call it {right}")
+            told.append(found)
+        return tuple(told)
 
     @cached_property
     def declarations(self) -> Declarations | None:

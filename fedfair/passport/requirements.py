@@ -1,8 +1,8 @@
 """The questions of laws and model cards that statements answer, and those that no file of fedfair can.
 
-Sources: Regulation (EU) 2024/1689 (AI Act), in force since August 2024; Mitchell et al. 2019, "Model cards for
-model reporting"; the SATRE specification of trusted research environments. The mapping says where an answer is,
-not that it is enough: that is for whoever must comply.
+Sources: Regulation (EU) 2024/1689 (AI Act), in force since August 2024; Regulation (EU) 2016/679 (GDPR); Mitchell
+et al. 2019, "Model cards for model reporting"; the SATRE specification of trusted research environments. The
+mapping says where an answer is, not that it is enough: that is for whoever must comply.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ACT = "Regulation (EU) 2024/1689"
+GDPR = "Regulation (EU) 2016/679"
 CARD = "Model card"
 
 
@@ -107,6 +108,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "limits and recommendations",
         ("accuracy", "purpose"),
     ),
+    Requirement("gdpr-7-3", f"{GDPR}, Article 7(3)", "consent that was withdrawn", ("withdrawals",)),
     Requirement("satre-3-3-07", "SATRE 3.3.07", "may this output leave the environment", ("privacy",)),
 )
 """In the order of a passport."""

@@ -15,6 +15,7 @@ from fedfair.passport.statements import (
     purpose,
     software,
     transcript,
+    withdrawals,
 )
 
 STATEMENTS: tuple[StatementRoom, ...] = (
@@ -27,6 +28,7 @@ STATEMENTS: tuple[StatementRoom, ...] = (
     certificate.ROOM,
     calibration.ROOM,
     privacy.ROOM,
+    withdrawals.ROOM,
     transcript.ROOM,
     software.ROOM,
 )

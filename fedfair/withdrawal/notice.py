@@ -120,6 +120,11 @@ def verified_notice(
     return notice
 
 
+def stated_notice(raw: bytes, place: str) -> WithdrawalNotice:
+    """Return what a notice says, of whose signature nothing is known yet; arguments and faults as above."""
+    return _parse(raw, place)[0]
+
+
 def withdrawal_sentences(
     notices: Iterable[WithdrawalNotice], weights: str, plans: Sequence[str]
 ) -> tuple[str, ...]:
