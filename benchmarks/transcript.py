@@ -43,7 +43,8 @@ def leaf(number: int, values: int = 31) -> TranscriptLeaf:
     spec = SumSpec(Purpose.TRAINING, 2, values, np.dtype("<f8"))
     request = SumRequest(Purpose.TRAINING, RoundNumber(number), 1, spec)
     totals = Totals(np.array([3.0, number]), np.full(values, float(number)), 3)
-    return leaf_of_sum(request, totals, ("clinic-a", "clinic-b", "clinic-c"), number.to_bytes(32, "big"))
+    state, model = number.to_bytes(32, "big"), number.to_bytes(32, "little")
+    return leaf_of_sum(request, totals, ("clinic-a", "clinic-b", "clinic-c"), state, model)
 
 
 def median(work: Callable[[], object], repeats: int = REPEATS) -> float:

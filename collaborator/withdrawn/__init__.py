@@ -1,1 +1,4 @@
-"""Persons who withdraw at this site: what is recorded, in which runs they counted, and what the lead is told."""
+"""Persons who withdraw at this site: what is recorded, in which runs they counted, and what the lead is told.
+
+No public names.
+"""

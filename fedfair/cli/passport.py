@@ -96,6 +96,10 @@ def create(
             shutil.rmtree(output)
         Path(folder, "made").rename(output)
     _report(made)
+    _say_written(output, made, with_sums=with_sums)
+
+
+def _say_written(output: Path, made: Passport, *, with_sums: bool) -> None:
     kept = [one.id.rpartition("/")[2] for one in made.files if one.confidential and not with_sums]
     say(
         f"written: {output}/passport.json, {output}/passport.html, {len(made.files) - len(kept)} files of evidence"

@@ -72,7 +72,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "act-13-3-b-ii",
         f"{ACT}, Article 13(3)(b)(ii)",
         "level of accuracy, with its metrics",
-        ("accuracy", "calibration"),
+        ("accuracy", "calibration", "sets"),
     ),
     Requirement(
         "act-13-3-b-v",
@@ -86,7 +86,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement("act-14", f"{ACT}, Article 14", "human oversight", ("purpose",)),
     Requirement("act-15-1", f"{ACT}, Article 15(1)", "appropriate level of accuracy", ("accuracy",)),
     Requirement(
-        "act-15-5", f"{ACT}, Article 15(5)", "resilience against attacks on confidentiality", ("privacy",)
+        "act-15-5",
+        f"{ACT}, Article 15(5)",
+        "resilience against attacks on confidentiality",
+        ("release", "privacy"),
+    ),
+    Requirement(
+        "act-13-3-b-vii", f"{ACT}, Article 13(3)(b)(vii)", "how to interpret its output", ("calibration", "sets")
     ),
     Requirement("act-17", f"{ACT}, Article 17", "quality management system", ()),
     Requirement("act-72", f"{ACT}, Article 72", "post-market monitoring", ()),
@@ -109,6 +115,6 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ("accuracy", "purpose"),
     ),
     Requirement("gdpr-7-3", f"{GDPR}, Article 7(3)", "consent that was withdrawn", ("withdrawals",)),
-    Requirement("satre-3-3-07", "SATRE 3.3.07", "may this output leave the environment", ("privacy",)),
+    Requirement("satre-3-3-07", "SATRE 3.3.07", "may this output leave the environment", ("release", "privacy")),
 )
 """In the order of a passport."""

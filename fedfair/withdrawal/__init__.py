@@ -1,1 +1,4 @@
-"""Persons who withdraw: their records stop counting at their site, and what they counted in is known and rerun."""
+"""Persons who withdraw: their records stop counting at their site, and what they counted in is known and rerun.
+
+No public names.
+"""

@@ -67,6 +67,11 @@ def test_a_passport_is_made_and_verified_with_every_statement(study: Path) -> No
     states = {one.id[1:]: one.state for one in found.passport.statements}
     assert states.pop("purpose") == "declared"
     assert set(states) == {room.name for room in STATEMENTS} - {"purpose"}
+    assert {name for name, state in states.items() if state == "absent"} == {
+        "release",
+        "withdrawals",
+        "transcript",
+    }
     assert found.signed_by == "aggregator"
     assert "the model is this one" in found.checked
     shown = [name for name, state in states.items() if state == "shown"]
@@ -402,3 +407,12 @@ def test_an_independent_reader_of_json_ld_finds_the_same_facts(study: Path) -> N
     assert derived == {"evidence/result.json", "evidence/evaluation.json"}
     titles = {str(title) for title in graph.objects(None, DCTERMS.title)}
     assert {room.title for room in STATEMENTS} <= titles
+
+
+def test_other_prediction_sets_than_the_model_has_are_refused(study: Path) -> None:
+    place = study / "passport" / "evidence" / "result.json"
+    values = json.loads(place.read_text())
+    values["sets"] |= {"kind": "classes", "missed": 0.01, "least_score": 0.5}
+    place.write_text(json.dumps(values))
+    with pytest.raises(PassportError, match="other prediction sets"):
+        again(study)

@@ -106,3 +106,13 @@ def test_another_model_than_the_signed_one_is_refused(evidence: Path, vouched: P
     shutil.copy(vouched / "save" / "init.safetensors", evidence / "model.safetensors")
     with pytest.raises((PassportError, AuditError)):
         vouchers(evidence)
+
+
+def test_a_release_that_no_site_has_signed_is_refused(evidence: Path) -> None:
+    place = evidence / "result.json"
+    result = json.loads(place.read_text())
+    assert "release" not in result
+    result["release"] = {"state": "released", "by": {name: {"word": "agreed"} for name in NAMES}}
+    place.write_text(json.dumps(result))
+    with pytest.raises(PassportError, match="what its sites have not signed"):
+        vouchers(evidence)
