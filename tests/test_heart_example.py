@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import fedfair
 from by_the_readme import run
 from fedfair.plan.dataset_presets import HEART
 from fedfair.plan.loading import load_plan
@@ -83,6 +84,18 @@ def test_four_hospitals_with_their_own_files_get_the_figures_of_the_example(tmp_
         # One patient of 230 may change sides.
         assert 100 * risk["accuracy"] == pytest.approx(accuracy, abs=0.05 + 100 / 230)
     assert "FedSRCVaR" in (lead / "report.txt").read_text()
+    _check_passport(lead)
+
+
+def _check_passport(lead: Path) -> None:
+    """Check what travels with the model: every hospital vouches for it, and describes its records."""
+    key, plan = lead / "cert" / "aggregator" / "signing.pub", lead / "plan" / "plan.yaml"
+    found = fedfair.verify_passport(
+        lead / "passport", key=key, plan=plan, model=lead / "save" / "last.safetensors"
+    )
+    told = {one.id[1:]: one for one in found.passport.statements}
+    assert told["transcript"].figures["signed"] == told["data"].figures["described"] == len(HOSPITALS)
+    assert [name for name, one in told.items() if one.state == "absent"] == ["sets", "release", "withdrawals"]
 
 
 def test_the_plan_of_the_example_describes_the_published_files() -> None:
