@@ -72,8 +72,8 @@ def test_every_record_of_a_run_verifies_and_fits_its_mirror(folder: Path) -> Non
         )
         assert found["mirror"]["agreed"] == {"messages": found["messages"], "bytes": found["bytes"]}
         assert found["mirror"]["lost"] == found["mirror"]["foreign"] == {"messages": 0, "bytes": 0}
-        # The connection, standardisation, the evaluation at round 0, two rounds, the last evaluation.
-        assert found["signatures"] == 6
+        # The connection, standardisation, the evaluation at round 0, two rounds, the last one, the statement.
+        assert found["signatures"] == 7
     told = run("verify", "egress/clinic-a.jsonl", "--mirror", "received/clinic-a.jsonl")
     assert "every message that is recorded arrived" in told
     assert "warning" not in told

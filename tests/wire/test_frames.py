@@ -442,8 +442,9 @@ def test_every_term_is_told_as_one_of_the_list(term: str) -> None:
 
 
 def test_terms_and_checks_are_told_by_their_names() -> None:
-    # What is never a reason to refuse: a site with too few records takes part with nothing.
-    for term in SitePolicy.model_fields.keys() - {"repeatable", "max_epsilon", "min_records"}:
+    # What is never a reason to refuse: a site with too few records takes part with nothing. And what would tell
+    # the lead that persons have withdrawn: that one is told in general words.
+    for term in SitePolicy.model_fields.keys() - {"repeatable", "max_epsilon", "min_records", "withdrawals"}:
         assert reason_for(term).value.endswith(f": {term}")
     for check in Check:
         told = reason_for(f"secure aggregation: {check.value}")
