@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 import fedfair
 from fedfair.cli.loopback import prepare
 from fedfair.errors import AuditError, PassportError
+from fedfair.identity.roster import parse_roster
 from fedfair.identity.store import load_signing_key
 from fedfair.passport.evidence import ModelEvidence, evidence_in
 from fedfair.passport.issue import made_statements
+from fedfair.passport.statements.transcript import evaluation_leaf
+from fedfair.transcript.proof_check import check_proof
 from fedfair.transcript.statement import parse_statement, sign_statement
 from tests.interop import federation_kit
 from tests.passport.conftest import command
@@ -116,3 +120,12 @@ def test_a_release_that_no_site_has_signed_is_refused(evidence: Path) -> None:
     place.write_text(json.dumps(result))
     with pytest.raises(PassportError, match="what its sites have not signed"):
         vouchers(evidence)
+
+
+def test_an_evaluation_of_another_model_proves_nothing_of_this_one(evidence: Path) -> None:
+    told = ModelEvidence(evidence_in(evidence))
+    assert told.proof is not None
+    found = check_proof(told.proof, parse_roster(told.agreed.plan.federation.roster))
+    assert evaluation_leaf(told, found) is not None
+    others = {place: replace(leaf, model=bytes(32)) for place, leaf in found.sums.items()}
+    assert evaluation_leaf(told, replace(found, sums=others)) is None
