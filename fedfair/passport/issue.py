@@ -61,7 +61,7 @@ def made_statements(evidence: ModelEvidence) -> tuple[MadeStatement, ...]:
     made = []
     for room in STATEMENTS:
         said = room.made(evidence)
-        state: State = "absent" if said is None else "declared" if room.declared else "shown"
+        state: State = "absent" if said is None else "declared" if room.declared or said.declared else "shown"
         told = Said((room.absent,)) if said is None else said
         shown_by = () if said is None else evidence.ids(*room.kinds)
         made.append(_statement(room, state, told, shown_by))

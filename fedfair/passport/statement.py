@@ -21,10 +21,12 @@ class Said:
     Attributes:
         sentences: at least one.
         figures: the numbers in them, by name.
+        declared: whether the issuer says it and nothing here shows it.
     """
 
     sentences: tuple[str, ...]
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,12 @@ def test_a_release_that_no_site_has_signed_is_refused(evidence: Path) -> None:
     place.write_text(json.dumps(result))
     with pytest.raises(PassportError, match="what its sites have not signed"):
         vouchers(evidence)
+    (evidence / "proof.json").unlink()
+    found = {one.id: one for one in made_statements(ModelEvidence(evidence_in(evidence)))}
+    assert (found["#transcript"].state, found["#release"].state) == ("absent", "declared")
+    assert (
+        "No proof of the run is here, so nothing shows that the sites have said so." in found["#release"].sentences
+    )
 
 
 def test_an_evaluation_of_another_model_proves_nothing_of_this_one(evidence: Path) -> None:

@@ -25,7 +25,7 @@ def _made(evidence: ModelEvidence) -> Said | None:
             figures[f"found at 1 in 100: {about}"] = one.tpr_at_01.interval[1]
     words = (*withheld_sentence(fields), *audit_sentences(fields))
     signed = told("release", signed=evidence.proof is not None, by=fields.by)
-    return Said((*words, *signed), figures)
+    return Said((*words, *signed), figures, declared=fields.by is not None and evidence.proof is None)
 
 
 def _check_words(evidence: ModelEvidence, fields: ReleaseFigures) -> None:
