@@ -52,6 +52,8 @@ PAUSE_SECONDS = 0.6
 """Between two faults, at most."""
 IDLE_SECONDS = 30.0
 AT_ONCE = 3
+OVER = frozenset({"ended", "withdrawn", "refused"})
+"""The phases in which a site has nothing more to do about a study."""
 FULL_BYTES = 1 << 10
 
 
@@ -209,13 +211,23 @@ class Chaos:
         plan, vector = _plan_and_model(hub)
         models = {vector}
         for site in FIVE:
-            if self.federation.phase(site, name) != "ended":
+            phase = self._settled(site, name)
+            if phase not in OVER:
+                self.found.hands.append(f"{name} is {phase} at {site}")
+            if phase != "ended":
                 continue  # it has withdrawn, and its copy stands where it left
             for path in (self.federation.host(site) / "runs" / site).glob("*/save/last.safetensors"):
                 of_plan, own = _plan_and_model(path)
                 models |= {own} if of_plan == plan else set()
         if len(models) != 1:
             self.found.wrong.append(f"{name}: {len(models)} models at the hub and its sites")
+
+    def _settled(self, site: str, name: str) -> str:
+        """Return where a study that is over stands at a site, once that is told there too."""
+        deadline = time.monotonic() + self.patience
+        while (phase := self.federation.phase(site, name)) not in OVER and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return phase
 
     def tracebacks(self) -> int:
         """Count tracebacks in everything that was printed."""
