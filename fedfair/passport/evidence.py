@@ -31,11 +31,11 @@ from fedfair.aggregation.evaluation_file import EvaluationRecord, parse_evaluati
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.document import Certificate, parse_certificate
 from fedfair.errors import ApprovalError, PassportError
-from fedfair.identity.signing import parse_signing_key
+from fedfair.identity.roster import parse_roster
 from fedfair.passport.declarations import Declarations, parse_declarations
 from fedfair.passport.document import EVIDENCE_FOLDER, ListedFile
 from fedfair.passport.site_description import SiteDescription, parse_description
-from fedfair.plan.digest import format_digest
+from fedfair.plan.digest import format_digest, parse_digest
 from fedfair.plan.feature_schema import FeatureSchema
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
@@ -44,6 +44,7 @@ from fedfair.results.reading import parse_result
 from fedfair.run.initial_model import read_initial_model
 from fedfair.run.saved_model import DescribedModel, read_saved
 from fedfair.transcript.proof import RunProof, read_proof
+from fedfair.transcript.proof_check import ProvenRun, check_proof
 from fedfair.withdrawal.notice import WithdrawalNotice, verified_notice
 from fedfair.workspace.archive import read_archive, unpack
 
@@ -278,10 +279,20 @@ class ModelEvidence:
 
     @cached_property
     def proof(self) -> RunProof | None:
-        """The proof of the run, not yet checked; None where there is none."""
+        """The proof of the run, not yet checked; None where there is none. `proven` is what it proves."""
         for place in self.of(PROOF):
             return read_proof(place.content(), str(place.path))
         return None
+
+    @cached_property
+    def proven(self) -> ProvenRun | None:
+        """What the proof proves by the keys of the plan's roster, about this plan and model; None without one."""
+        if self.proof is None:
+            return None
+        plan, model = self.agreed.plan, parse_digest(self.model_digest)
+        found = check_proof(self.proof, parse_roster(plan.federation.roster), plan=plan, model=model, needed=1)
+        self._same("plan", format_digest(found.plan_digest), self.agreed.digest, PROOF)
+        return found
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -306,7 +317,7 @@ class ModelEvidence:
     def withdrawals(self) -> tuple[WithdrawalNotice, ...]:
         """The sites' notices of withdrawals, signed by the keys of the plan's roster."""
         federation = self.agreed.plan.federation
-        roster = {name: parse_signing_key(key) for name, key in federation.roster.items()}
+        roster = {str(name): key for name, key in parse_roster(federation.roster).items()}
         told = []
         for place in self.of(WITHDRAWAL):
             try:

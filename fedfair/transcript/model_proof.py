@@ -26,7 +26,5 @@ def proof_of_model(folder: Path) -> str:
     """
     evidence, leaves = read_evidence(folder / FILE), Leaves(folder / LEAVES)
     model = None if evidence.present is None else evidence.present.model
-    first = leaves.begun.size
-    decoded = ((place, leaves.leaf(place)) for place in range(first, first + len(leaves.raw)))
-    about = [place for place, leaf in decoded if leaf.kind == EVALUATED and leaf.model == model]
+    about = [place for place in leaves.places(EVALUATED) if leaves.leaf(place).model == model]
     return write_proof(make_proof(evidence, leaves, about))

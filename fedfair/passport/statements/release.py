@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fedfair.errors import PassportError
-from fedfair.identity.roster import parse_roster
 from fedfair.passport.document import Figure
 from fedfair.passport.evidence import PROOF, RESULT, ModelEvidence
 from fedfair.passport.statement import Said, StatementRoom, told
 from fedfair.results.release import ReleaseFigures, audit_sentences, group_words, with_words, withheld_sentence
-from fedfair.transcript.proof_check import check_proof
 
 
 def _made(evidence: ModelEvidence) -> Said | None:
@@ -30,12 +28,10 @@ def _made(evidence: ModelEvidence) -> Said | None:
 
 def _check_words(evidence: ModelEvidence, fields: ReleaseFigures) -> None:
     """Refuse a result that says of a site what it has not signed."""
-    if evidence.proof is None or fields.by is None:
+    if evidence.proven is None or fields.by is None:
         return
-    plan = evidence.agreed.plan
-    signed = check_proof(evidence.proof, parse_roster(plan.federation.roster), needed=1).signed
-    said = {str(who): verdict for who, verdict in signed.items()}
-    true = with_words(fields, plan.federation.collaborators, said)
+    said = {str(who): verdict for who, verdict in evidence.proven.signed.items()}
+    true = with_words(fields, evidence.agreed.plan.federation.collaborators, said)
     if true is not None and (true.by, true.state) != (fields.by, fields.state):
         raise PassportError(
             "the result says of the release of the model what its sites have not signed",
