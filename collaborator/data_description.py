@@ -10,11 +10,11 @@ from fedfair.errors import PassportError
 from fedfair.identity.store import load_signing_key
 from fedfair.passport.site_description import DRAFT, described, read_words, to_text
 from fedfair.plan.digest import format_digest
-from fedfair.plan.loading import load_plan, workspace_of
+from fedfair.plan.loading import load_plan
 from fedfair.policy.site_config import load_site_config
 from fedfair.process.passphrase import own_passphrase
-from fedfair.run.initial_model import is_current, read_initial_model
 from fedfair.store.atomic_file import write_whole
+from fedfair.training.known_digest import digest_of
 
 
 def write_draft(path: Path) -> None:
@@ -49,12 +49,7 @@ def write_description(
     said = read_words(words)
     key = load_signing_key(cert_folder, site, own_passphrase(cert_folder, site, passphrase_file))
     check_roster(plan, site, key.public_key().public_bytes_raw())
-    if is_current(plan_file, plan):
-        digest = read_initial_model(plan_file, plan).plan_digest
-    else:
-        from fedfair.training.binding import plan_binding
-
-        digest = plan_binding(plan, workspace_of(plan_file)).digest
+    digest = digest_of(plan, plan_file)
     target = config.parent / f"{site}.data.json"
     write_whole(target, to_text(described(said, plan, format_digest(digest), site, key)))
     return target

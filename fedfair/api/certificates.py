@@ -9,21 +9,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from fedfair.aggregation import model_file
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.certificate.check import check_figures, check_model, check_plan
 from fedfair.certificate.document import MAX_BYTES, Certificate, parse_certificate
-from fedfair.certificate.seal import verify_seal
+from fedfair.certificate.seal import SEAL, verify_seal
 from fedfair.certificate.sentences import in_words, population_bound
 from fedfair.errors import CertificateError
-from fedfair.identity.known_keys import known_key
-from fedfair.identity.signing import parse_signing_key
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.plan.schema import Plan
-from fedfair.run.initial_model import is_current, read_initial_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ def verify_certificate(
     found = plan if plan is None or isinstance(plan, Plan) else load_plan(plan)
     if not unsigned:
         given = None if key is None else os.fspath(key)
-        verify_seal(certificate, _issuer_key(certificate, given, found, Path(cert_folder)))
+        verify_seal(certificate, SEAL.issuer_key(certificate.issuer, given, found, Path(cert_folder)))
     if found is not None:
         check_plan(certificate, found, _plan_digest(found))
     if model is not None:
@@ -116,31 +111,10 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _issuer_key(
-    certificate: Certificate, given: str | None, plan: Plan | None, cert_folder: Path
-) -> Ed25519PublicKey | None:
-    """Return the key that the issuer is known to hold; None where the certificate has no issuer."""
-    if certificate.issuer is None:
-        return None
-    name = certificate.issuer.name
-    key = known_key(name, given, plan, cert_folder)
-    if key is None:
-        raise CertificateError(
-            f"this folder does not tell which key {name} has; the certificate claims {certificate.issuer.key}",
-            f"ask {name} by a way that you trust, then give the key with --key",
-        )
-    return parse_signing_key(key)
-
-
 def _plan_digest(plan: Plan) -> str:
-    workspace = plan.workspace or Path.cwd()
-    plan_file = workspace / "plan" / "plan.yaml"
-    if is_current(plan_file, plan):
-        return format_digest(read_initial_model(plan_file, plan).plan_digest)
-    # Torch takes seconds to load; a certificate with a fault should not have to wait for it.
-    from fedfair.training.binding import plan_binding
+    from fedfair.training.known_digest import digest_of
 
-    return format_digest(plan_binding(plan, workspace).digest)
+    return format_digest(digest_of(plan, (plan.workspace or Path.cwd()) / "plan" / "plan.yaml"))
 
 
 def _checked(certificate: Certificate, *, signed: bool, plan: bool, model: bool) -> tuple[str, ...]:

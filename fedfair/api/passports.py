@@ -6,18 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from fedfair.aggregation import model_file
 from fedfair.aggregation.requests import vector_sha256
 from fedfair.errors import PassportError
-from fedfair.identity.known_keys import known_key
-from fedfair.identity.signing import parse_signing_key
 from fedfair.passport.check import check_passport
 from fedfair.passport.document import MAX_BYTES, PAGE_FILE, PASSPORT_FILE, Passport, parse_passport
 from fedfair.passport.evidence import CERTIFICATE, ModelEvidence
 from fedfair.passport.page import passport_page
-from fedfair.passport.seal import verify_passport_seal
+from fedfair.passport.seal import SEAL, verify_passport_seal
 from fedfair.plan.digest import format_digest
 from fedfair.plan.loading import load_plan
 from fedfair.version import __version__
@@ -79,7 +75,7 @@ def verify_passport(
         passport = parse_passport(source.read(MAX_BYTES + 1), str(place))
     if not unsigned:
         given = None if key is None else os.fspath(key)
-        verify_passport_seal(passport, _issuer_key(passport, given, Path(cert_folder)))
+        verify_passport_seal(passport, SEAL.issuer_key(passport.issuer, given, None, Path(cert_folder)))
     if model is not None:
         _check_model(passport, Path(model))
     evidence = check_passport(passport, folder)
@@ -89,20 +85,6 @@ def verify_passport(
         _check_plan(evidence, Path(plan))
     signer = None if unsigned or passport.issuer is None else passport.issuer.name
     return VerifiedPassport(passport, signer, tuple(_checked(passport, evidence, signer, plan, model)))
-
-
-def _issuer_key(passport: Passport, given: str | None, cert_folder: Path) -> Ed25519PublicKey | None:
-    """Return the key that the issuer is known to hold; None where the passport has no issuer."""
-    if passport.issuer is None:
-        return None
-    name = passport.issuer.name
-    found = known_key(name, given, None, cert_folder)
-    if found is None:
-        raise PassportError(
-            f"this folder does not tell which key {name} has; the passport claims {passport.issuer.key}",
-            f"ask {name} by a way that you trust, then give the key with --key",
-        )
-    return parse_signing_key(found)
 
 
 def _check_model(passport: Passport, path: Path) -> None:

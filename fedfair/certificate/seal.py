@@ -9,18 +9,17 @@ the key from the plan's roster, from its own workspace, or from the issuer by ph
 
 from __future__ import annotations
 
-import base64
-
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.certificate.document import Certificate, Issuer
 from fedfair.errors import CertificateError
-from fedfair.identity.signing import decode_base64, format_signing_key
+from fedfair.identity.document_seal import DocumentSeal, signature_of
+from fedfair.identity.signing import format_signing_key
 from fedfair.plan.digest import canonical_json
 from fedfair.signed_message import labelled_message
 
 LABEL = "fedfair/certificate/v2"
+SEAL = DocumentSeal("certificate", "the figures alone", CertificateError)
 
 
 def seal(certificate: Certificate, name: str, signing_key: Ed25519PrivateKey) -> Certificate:
@@ -33,8 +32,7 @@ def seal(certificate: Certificate, name: str, signing_key: Ed25519PrivateKey) ->
     """
     issuer = Issuer(name=name, key=format_signing_key(signing_key.public_key()))
     issued = certificate.model_copy(update={"issuer": issuer})
-    signature = base64.b64encode(signing_key.sign(_message(issued))).decode("ascii")
-    return issued.model_copy(update={"signature": signature})
+    return issued.model_copy(update={"signature": signature_of(_message(issued), signing_key)})
 
 
 def verify_seal(certificate: Certificate, public_key: Ed25519PublicKey | None) -> None:
@@ -48,26 +46,7 @@ def verify_seal(certificate: Certificate, public_key: Ed25519PublicKey | None) -
         CertificateError: it is unsigned, names another key, or was changed after it was signed.
         IdentityError: the signature is not base64.
     """
-    if certificate.issuer is None or certificate.signature is None or public_key is None:
-        raise CertificateError(
-            "the certificate is not signed: anybody could have written it",
-            "ask for a signed one, or look at the figures alone with --unsigned",
-        )
-    expected = format_signing_key(public_key)
-    if certificate.issuer.key != expected:
-        raise CertificateError(
-            f"the certificate was issued with the key {certificate.issuer.key}, not with {expected}",
-            f"ask {certificate.issuer.name} which key is theirs",
-        )
-    signature = decode_base64(certificate.signature, "the certificate's signature")
-    try:
-        public_key.verify(signature, _message(certificate))
-    except InvalidSignature as error:
-        raise CertificateError(
-            f"the signature of {certificate.issuer.name} does not cover this certificate: something in it was "
-            "changed after it was signed",
-            "ask the issuer for the file again",
-        ) from error
+    SEAL.verify(certificate.issuer, certificate.signature, _message(certificate), public_key)
 
 
 def _message(certificate: Certificate) -> bytes:

@@ -136,8 +136,8 @@ def _check_places(output: Path, page: Path) -> None:
 
 def _evaluation_of(path: Path, plan: Plan, plan_file: Path) -> EvaluationRecord:
     from fedfair.aggregation.evaluation_file import parse_evaluation
-    from fedfair.cli.plan_digest import digest_of
     from fedfair.plan.digest import format_digest
+    from fedfair.training.known_digest import digest_of
 
     if not path.is_file():
         raise CertificateError(

@@ -162,9 +162,9 @@ def _is_signed(asked: SiteRequest) -> bool:
 
 def _answer(target: Path, signer: Authority) -> None:
     """Write the archive that answers all sites, or say who is still to be admitted."""
-    from fedfair.cli.plan_digest import digest_of
     from fedfair.plan.digest import format_digest
     from fedfair.report.plan_review import plan_review
+    from fedfair.training.known_digest import digest_of
 
     plan = load_plan(PLAN_FILE)
     missing = list(_not_admitted(plan))

@@ -159,7 +159,7 @@ def digest(plan_file: Path = PLAN, as_json: bool = AS_JSON) -> None:
     """Print the digest that sites approve: of plan, layout, initial weights and code."""
     plan = load_plan(plan_file)
     code = plan_code_digest(plan, plan_file)
-    from fedfair.cli.plan_digest import digest_of
+    from fedfair.training.known_digest import digest_of
 
     text = format_digest(digest_of(plan, plan_file))
     if as_json:

@@ -9,18 +9,17 @@ it is, no file can show: a verifier takes it from a plan, from its own workspace
 
 from __future__ import annotations
 
-import base64
-
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedfair.errors import PassportError
-from fedfair.identity.signing import decode_base64, format_signing_key
+from fedfair.identity.document_seal import DocumentSeal, signature_of
+from fedfair.identity.signing import format_signing_key
 from fedfair.passport.document import Passport, PassportIssuer
 from fedfair.plan.digest import canonical_json
 from fedfair.signed_message import labelled_message
 
 LABEL = "fedfair/passport/v1"
+SEAL = DocumentSeal("passport", "what its evidence shows alone", PassportError)
 
 
 def seal_passport(passport: Passport, name: str, signing_key: Ed25519PrivateKey) -> Passport:
@@ -33,8 +32,7 @@ def seal_passport(passport: Passport, name: str, signing_key: Ed25519PrivateKey)
     """
     issuer = PassportIssuer(name=name, key=format_signing_key(signing_key.public_key()))
     issued = passport.model_copy(update={"issuer": issuer})
-    signature = base64.b64encode(signing_key.sign(_message(issued))).decode("ascii")
-    return issued.model_copy(update={"signature": signature})
+    return issued.model_copy(update={"signature": signature_of(_message(issued), signing_key)})
 
 
 def verify_passport_seal(passport: Passport, public_key: Ed25519PublicKey | None) -> None:
@@ -48,25 +46,7 @@ def verify_passport_seal(passport: Passport, public_key: Ed25519PublicKey | None
         PassportError: it is unsigned, names another key, or was changed after it was signed.
         IdentityError: the signature is not base64.
     """
-    if passport.issuer is None or passport.signature is None or public_key is None:
-        raise PassportError(
-            "the passport is not signed: anybody could have written it",
-            "ask for a signed one, or look at what its evidence shows alone with --unsigned",
-        )
-    name, expected = passport.issuer.name, format_signing_key(public_key)
-    if passport.issuer.key != expected:
-        raise PassportError(
-            f"the passport was issued with the key {passport.issuer.key}, not with {expected}",
-            f"ask {name} which key is theirs",
-        )
-    signature = decode_base64(passport.signature, "the passport's signature")
-    try:
-        public_key.verify(signature, _message(passport))
-    except InvalidSignature as error:
-        raise PassportError(
-            f"the signature of {name} does not cover this passport: it was changed after it was signed",
-            "ask the issuer for the file again",
-        ) from error
+    SEAL.verify(passport.issuer, passport.signature, _message(passport), public_key)
 
 
 def _message(passport: Passport) -> bytes:

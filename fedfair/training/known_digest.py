@@ -1,4 +1,4 @@
-"""The digest of a plan for a command: from the workspace where it can tell, and else by making the model."""
+"""The digest of a plan for whoever asks: from the workspace where it can tell, and else by making the model."""
 
 from __future__ import annotations
 
